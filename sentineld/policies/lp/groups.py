@@ -89,6 +89,10 @@ class Groups:
     """(S, G): for each slow page, the time in which no pages can move because accesses to this page
     use the slow tier; see Timing.busy_ns()."""
 
+    back_ns: Floats
+    """(S, G): for each slow page, the time to write it back to the file after the accesses at the
+    position; see Timing.write_back_ns()."""
+
     def take(self, which: Integers) -> Groups:
         """The groups with these indices, in the given order."""
         return Groups(
@@ -108,6 +112,7 @@ class Groups:
             writes=self.writes[:, which],
             paged=self.paged,
             busy_ns=self.busy_ns[:, which],
+            back_ns=self.back_ns[:, which],
         )
 
     @cached_property
@@ -177,9 +182,13 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         _rounded(by_position(profile, ns) / np.maximum(pages, 1), down=generous)
         for ns in (costs.direct_ns, costs.hideable_ns)
     )
-    # The costs are rounded, so scale each tensor's busy time in the same proportion.
-    busy = by_position(profile, timing.busy_ns(profile)) / np.maximum(pages, 1)
-    busy *= np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
+    # The costs are rounded, so scale the times for which accesses occupy the slow tier in the same
+    # proportion.
+    rounding = np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
+    busy, back = (
+        by_position(profile, ns) / np.maximum(pages, 1) * rounding
+        for ns in (timing.busy_ns(profile), timing.write_back_ns(profile))
+    )
     if generous and not timing.paged:
         # In the stretch of a tensor's birth, accesses to the tensor use the slow tier only after
         # the birth. A part of their time can lie in the next stretch, so a bound ignores all of
@@ -247,17 +256,18 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         writes=writes[:, firsts],
         paged=timing.paged,
         busy_ns=_of_members(busy, members, generous),
+        back_ns=_of_members(back, members, generous),
     )
 
 
 def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> Floats:
-    """(S, G): Groups.busy_ns.
+    """(S, G): Groups.busy_ns or Groups.back_ns.
 
-    Members of a group have equal costs, but can have different busy times. A bound uses
-    the smallest of these times, a plan their mean.
+    Members of a group have equal costs, but can have different such times. A bound uses the
+    smallest of these times, a plan their mean.
 
     busy: (S, T), for each tensor, the time in which no pages can move because of accesses to one
-        slow page of the tensor.
+        slow page of the tensor, or because this page is written back.
     """
     found = np.zeros((len(busy), len(members)))
     for at, rows in enumerate(members):

@@ -377,13 +377,14 @@ class _Program:
         writes of these pages to the file."""
         groups, limits = self._groups, self._limits
         length, stretch = int(groups.length[at]), groups.stretches[at]
-        pages = read = groups.busy_ns[:length, at] / limits.promote_ns
+        busy = groups.busy_ns[:length, at].copy()
         if groups.paged and not limits.generous:
-            written = groups.writes[:length, at].astype(np.float64)
-            pages = pages * (1.0 + limits.demotion_weight * written)
+            back = groups.back_ns[:length, at].copy()
             if not groups.persistent[at]:
                 # The pages that are born slow are written to the file once.
-                pages[0] = read[0] + limits.demotion_weight
+                back[0] = limits.demote_ns
+            busy += back
+        pages = busy / limits.promote_ns
         used = np.flatnonzero(pages > 0)
         column = self._first[at] + self._segments[at][used]
         self._put(self._moving + stretch[used], column, -pages[used])

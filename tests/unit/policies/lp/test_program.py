@@ -19,7 +19,7 @@ from sentineld.policies.lp.problem import Limits, Solution, changes_of
 from sentineld.policies.lp.program import solve
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.policies.rivals.laps import Life, lap, moving
-from tests.unit.policies.tiering import tiers
+from tests.unit.policies.tiering import paged_tiers, tiers
 
 USE_NS = 0.75 * PAGE * LARGE
 """Extra time in ns of one use of 64 pages of the large toy if these pages are slow."""
@@ -125,3 +125,31 @@ def test_more_room_makes_no_step_longer_and_a_bound_is_below_every_plan(
     least = solve(loose, wide, changes_of(loose, generous=True), "the test")
     assert least is not None
     assert least.step_ns <= one.step_ns * (1 + 1e-9)
+
+
+ROUNDING = 5e-4
+"""Relative error of the costs of a page, which are rounded to four digits."""
+
+
+def all_slow_ns(life: Life, share: float = 1.0) -> float:
+    """The program's step time for a step of two stretches on paged tiers without memory. The file
+    is read at 64 pages/s and written at 16 pages/s.
+
+    share: the share of this bandwidth that the plan assumes for moves.
+    """
+    profile, disk = lap(2, life), paged_tiers(64.0, 16.0)
+    timing = timing_of(replace(disk, migration_bytes_per_s=disk.migration_bytes_per_s * share))
+    groups = groups_of(profile, timing)
+    times = profile.stretches["time_ns"].astype(np.float64)
+    moves_ns = timing.promote_ns_per_byte * PAGE, timing.demote_ns_per_byte * PAGE
+    found = solve(groups, Limits(times, *moves_ns, 0), changes_of(groups), "the test")
+    assert found is not None
+    return found.step_ns
+
+
+def test_writing_slow_pages_back_takes_time_at_the_bandwidth_of_moves() -> None:
+    # Stretch 0 reads 64 pages in 1 s and changes them. To write them takes 4 s, or 200 s at 2 % of
+    # the bandwidth. In the program, they are written in stretch 0. Stretch 1 takes 1 s.
+    life = Life(64, (0,), written_in=(0,))
+    assert all_slow_ns(life) == pytest.approx(6e9, rel=ROUNDING)
+    assert all_slow_ns(life, 0.02) == pytest.approx(202e9, rel=ROUNDING)
