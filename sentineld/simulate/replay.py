@@ -176,6 +176,8 @@ class Replay:
                 else:
                     world.dropped(event.low, event.high)
             world.run(max(world.now_ns, begin_ns + span_ns))
+            if scripts.writes is not None:
+                world.wait_for_writes()
             slow_ns += charges.ns
         self._step += 1
         world.boundary = self._step * count

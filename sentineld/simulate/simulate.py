@@ -59,7 +59,7 @@ class Outcome:
     plan_seconds: float
     """Time taken to make the plan; 0 if simulate() was called without a clock."""
     stall_seconds: float
-    """Time that a step waits: at barriers or, on paged tiers, for free frames at births."""
+    """Time that a step waits: at barriers or, on paged tiers, for free frames."""
     birth_seconds: float
     """Time that page births in the arena take in a step."""
     bytes_promoted: float

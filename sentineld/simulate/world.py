@@ -15,8 +15,11 @@ On paged tiers the world also has these rules of the pager (docs/explanation/pag
   clean page takes no time.
 - All pages are born in memory. A birth waits for free frames until there are enough, or until no
   queued demotion can free another frame. Pages for which no frame is free after this wait, and
-  pages that are born slow under the plan, do not stay in memory: they are written to the file in
-  the stretch of their birth.
+  pages that are born slow under the plan, are slow. If the stretch of their birth accesses them,
+  they hold free frames until it ends, and are then written to the file unless they have been
+  dropped. Pages for which there are not enough free frames are written at once.
+- A page holds a frame until it has been written. So a stretch ends only when the pages that still
+  have to be written fit into the free frames.
 """
 
 from __future__ import annotations
@@ -120,6 +123,8 @@ class World:
     _busy_ns: float = 0.0  # remaining time in which the slow tier serves no moves
     _changed: Mask = field(init=False)  # cells that the current stretch writes to
     _used: Mask = field(init=False)  # cells that the current stretch uses
+    # Pages of each cell that were born slow in the current stretch and are not written yet.
+    _unwritten: Integers = field(init=False)
 
     def __post_init__(self) -> None:
         self.fast = np.zeros(len(self.cells.pages), np.int64)
@@ -127,6 +132,7 @@ class World:
         self.clean = np.zeros(len(self.cells.pages), np.int64)
         self._changed = np.zeros(len(self.cells.pages), np.bool_)
         self._used = np.zeros(len(self.cells.pages), np.bool_)
+        self._unwritten = np.zeros(len(self.cells.pages), np.int64)
         self.queue = MoveQueue(self._cancelled)
 
     def room(self) -> int:
@@ -150,8 +156,8 @@ class World:
                 self._wait_for_frames(wanted)
             fast = max(min(wanted, self.room()), 0)
             self._place(cell, fast, pages - fast)
-            if self.paged:
-                self._busy_ns += (pages - fast) * (busy_ns + self.demote_ns)
+            if self.paged and busy_ns > 0 and fast < pages:
+                self._fault_newborn(cell, pages - fast, busy_ns)
             # Count only births in the arena: births in the heap are part of the all-fast time.
             self.counts.born_pages += pages if self.cells.space[cell] == Space.ARENA else 0
         slow = int(self.slow[low:high].sum())
@@ -168,7 +174,8 @@ class World:
         return int(np.where(absent, born, self.slow[low:high]).sum())
 
     def accessed(self, busy_ns: Floats, changed: Mask, back_ns: Floats) -> None:
-        """Begin a stretch on paged tiers: its accesses fault on slow pages and change pages.
+        """Begin a stretch on paged tiers: pages that were born slow in the previous stretch are
+        written to the file. The new stretch's accesses fault on slow pages and change pages.
 
         busy_ns: (C,), time to fetch one slow page of each cell from the file after a fault.
         changed: (C,), whether the stretch writes to the cell's pages.
@@ -176,6 +183,9 @@ class World:
             that a fault fetches but that do not stay in fast memory. These pages count as slow
             again after the access.
         """
+        if unwritten := int(self._unwritten.sum()):
+            self._busy_ns += unwritten * self.demote_ns
+            self._unwritten[:] = 0
         self._changed, self._used = changed, busy_ns > 0
         if self._in_flight is not None and self._used[self._in_flight[1]]:
             self._in_flight, self._done_ns = None, 0.0
@@ -208,6 +218,7 @@ class World:
         self.fast[low:high] = 0
         self.slow[low:high] = 0
         self.clean[low:high] = 0
+        self._unwritten[low:high] = 0
         if self._in_flight is not None and low <= self._in_flight[1] < high:
             self._in_flight, self._done_ns = None, 0.0
         self.queue.drop(lambda item: low <= item.low and item.high <= high)
@@ -254,6 +265,27 @@ class World:
             self.run(self.now_ns + max(ahead_ns, 1.0))
         self.counts.stall_ns += self.now_ns - began_ns
 
+    def wait_for_writes(self) -> None:
+        """End a stretch on paged tiers: stall until the pages that have to be written to the file
+        fit into the free frames.
+
+        In the pager, the accesses wait for these frames one by one. Here they wait together, at the
+        end of their stretch.
+        """
+        if self.promote_ns == float("inf"):
+            return
+        ahead_ns = self._busy_ns - max(self.room(), 0) * self.demote_ns
+        if ahead_ns > 0:
+            self.run(self.now_ns + ahead_ns)
+            self.counts.stall_ns += ahead_ns
+
+    def _fault_newborn(self, cell: int, pages: int, busy_ns: float) -> None:
+        """Occupy the slow tier with the faults on newborn slow pages of a cell, and with the writes
+        of those for which no frame is free. busy_ns: see born()."""
+        free = max(self.room() - int(self._unwritten.sum()), 0)
+        self._unwritten[cell] = min(pages, free)
+        self._busy_ns += pages * busy_ns + max(pages - free, 0) * self.demote_ns
+
     def _wait_for_frames(self, pages: int) -> None:
         """Stall until this many frames are free, or until no queued demotion can free more."""
         began_ns = self.now_ns
@@ -296,8 +328,8 @@ class World:
         ]
         flight = None if self._in_flight is None else self._in_flight[1]
         rest = repr((queues, flight, round(self._done_ns), round(self._busy_ns)))
-        pages = self.fast.tobytes() + self.slow.tobytes() + self.clean.tobytes()
-        return pages + rest.encode()
+        pages = (self.fast, self.slow, self.clean, self._unwritten)
+        return b"".join(one.tobytes() for one in pages) + rest.encode()
 
     def _held(self) -> int:
         """Number of fast frames that a promotion in flight holds; fast_pages excludes them."""

@@ -122,7 +122,8 @@ class _Program:
     If no pages can move while accesses to slow pages use the slow tier, the row of a stretch's
     moves also contains these accesses. On paged tiers, these accesses are the faults. In a plan's
     program for paged tiers, the row also contains the pages that have to be written to the file:
-    pages that a fault has fetched and the stretch has changed, and pages that are born slow.
+    pages that a fault has fetched and the stretch has changed, and pages that are born slow and
+    outlive the stretch of their birth.
     """
 
     def __init__(
@@ -381,8 +382,10 @@ class _Program:
         if groups.paged and not limits.generous:
             back = groups.back_ns[:length, at].copy()
             if not groups.persistent[at]:
-                # The pages that are born slow are written to the file once.
-                back[0] = limits.demote_ns
+                # Pages that are born slow are written to the file once, unless they are not
+                # accessed in the stretch of their birth or die in it.
+                outlives = length > 1 or groups.dies_in_birth_stretch[at]
+                back[0] = limits.demote_ns * bool(busy[0] > 0 and outlives)
             busy += back
         pages = busy / limits.promote_ns
         used = np.flatnonzero(pages > 0)

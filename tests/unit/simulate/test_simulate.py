@@ -23,7 +23,9 @@ from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.script import scripts
 from sentineld.simulate.simulate import simulate
 from sentineld.simulate.world import World
-from tests.unit.policies.tiering import VARIANTS
+from tests.unit.policies.random_profiles import random_profile
+from tests.unit.policies.rivals.laps import Life, lap
+from tests.unit.policies.tiering import VARIANTS, paged_tiers
 from tests.unit.trainer import MIB, PAGE
 from tests.unit.workloads import Network, profiled
 
@@ -262,3 +264,21 @@ def test_no_policy_beats_the_bound_or_exceeds_its_budget(
         assert found.fast_only_seconds <= found.step_seconds * (1 + 1e-12)
         assert found.fast_only_seconds * (1 - 1e-9) <= least
     assert least <= found.slow_only_seconds * (1 + 1e-9)
+
+
+def test_steps_wait_for_the_writes_that_their_accesses_cause() -> None:
+    # Stretch 0 fetches 64 pages in 1 s and changes them. To write them takes another 4 s, of which
+    # stretch 1 can hide 1 s as far as its 16 free frames allow: as long as 16 pages are written.
+    profile, tiers = lap(2, Life(64, (0,), written_in=(0,))), paged_tiers(64.0, 16.0)
+    found = simulate(profile, policy("slow-only"), tiers, 16 * PAGE)
+    assert found.repeats
+    assert found.step_seconds == pytest.approx(5.0)
+    assert found.stall_seconds == pytest.approx(2.0)
+
+
+def test_writes_do_not_pile_up_from_step_to_step() -> None:
+    profile = random_profile(3, 60, 20)
+    budget = int(profile.peak_bytes * 0.4)
+    found = simulate(profile, policy("static"), preset_tiers("nvme", 1), budget)
+    assert found.repeats
+    assert found.stall_seconds > 0

@@ -411,14 +411,60 @@ def test_a_birth_waits_for_frames_of_pages_that_are_being_written() -> None:
     assert tiers(one)[:2] == [(0, 4), (4, 0)]
 
 
-def test_slow_births_are_written() -> None:
-    one = paged()
+def newborn(capacity: int = 100) -> World:
+    """A paged world in which cell 0 was born fast and cell 1 slow, and a demotion of cell 0 is
+    queued. The faults on cell 1 take 1 ns for each of its four pages."""
+    one = paged(capacity)
     one.born(0, 2, busy_ns=1.0)
     one.queue.add(demotion(0))
-    one.run(24.0)  # cell 1's four pages: 1 ns each for faults, 5 ns each to write
+    return one
+
+
+def test_slow_births_are_written_after_the_stretch_of_their_birth() -> None:
+    one = newborn()
+    one.run(4.0)
+    rest(one)
+    one.run(24.0)  # the write of cell 1 takes 5 ns for each page
     assert one.counts.demoted_pages == 0
     one.run(29.0)
     assert one.counts.demoted_pages == 1
+
+
+def test_slow_births_that_die_in_their_stretch_are_not_written() -> None:
+    one = newborn()
+    one.run(4.0)
+    one.dropped(1, 2)
+    rest(one)
+    one.run(9.0)
+    assert one.counts.demoted_pages == 1
+
+
+def test_slow_births_without_free_frames_are_written_at_once() -> None:
+    one = newborn(capacity=7)  # cell 0 takes four frames, so one page of cell 1 gets none
+    one.run(9.0)
+    assert one.counts.demoted_pages == 0
+    one.run(14.0)
+    assert one.counts.demoted_pages == 1
+
+
+def test_slow_births_that_are_not_accessed_are_not_written() -> None:
+    one = paged()
+    one.born(0, 2)
+    one.queue.add(demotion(0))
+    rest(one)
+    one.run(5.0)
+    assert one.counts.demoted_pages == 1
+
+
+def test_a_stretch_ends_when_the_pages_to_be_written_fit_into_the_free_frames() -> None:
+    one = paged(capacity=7)
+    one.born(0, 1)
+    access(one, 2, cost_ns=10.0, written=True)
+    one.run(40.0)  # four pages have been fetched; three frames are free
+    one.wait_for_writes()
+    assert (one.now_ns, one.counts.stall_ns) == (45.0, 5.0)
+    one.wait_for_writes()
+    assert one.now_ns == 45.0
 
 
 @given(
@@ -439,6 +485,7 @@ def test_paged_counts_stay_consistent(events: list[tuple[str, int, float]], capa
         else:
             access(one, cell, cost_ns=ns, written=kind == "x")
         one.run(one.now_ns + ns)
+        one.wait_for_writes()
         assert (one.clean >= 0).all()
         assert (one.clean <= one.fast).all()
         assert (one.fast + one.slow == one.cells.pages).all()

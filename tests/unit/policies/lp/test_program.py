@@ -153,3 +153,15 @@ def test_writing_slow_pages_back_takes_time_at_the_bandwidth_of_moves() -> None:
     life = Life(64, (0,), written_in=(0,))
     assert all_slow_ns(life) == pytest.approx(6e9, rel=ROUNDING)
     assert all_slow_ns(life, 0.02) == pytest.approx(202e9, rel=ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("life", "step_s"),
+    [
+        (Life(64, (0, 1), (0, 1), (0,)), 7.0),  # 5 s for stretch 0, 2 s for stretch 1
+        (Life(64, (0,), (0, 0), (0,)), 3.0),  # dead pages are not written
+        (Life(64, (1,), (0, 1)), 3.0),  # pages that are not accessed have no content to write
+    ],
+)
+def test_slow_births_are_written_if_they_outlive_their_stretch(life: Life, step_s: float) -> None:
+    assert all_slow_ns(life) == pytest.approx(step_s * 1e9, rel=ROUNDING)
