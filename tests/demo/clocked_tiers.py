@@ -5,8 +5,8 @@ The daemon measures steps with the guest's time, in which an emulated step takes
 as on the modelled clock. Moves and cache misses take longer by other factors. A plan made from
 these figures would assume more bandwidth for moves, in relation to the computation, than the
 modelled machine has. Therefore the demo measures the migration bandwidth on the modelled clock. The
-config then gets the bandwidths of the modelled clock, divided by the dilation: the guest's time of
-a step divided by its modelled time, if all memory is fast.
+config then gets the bandwidths of the modelled clock, divided by the dilation: the time of a step
+in the daemon's profile, divided by its modelled time, both with all memory fast.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("train.py")
@@ -109,12 +107,6 @@ class Trainer:
         """Wait until the step with this number has ended, and return its line."""
         self._wait(lambda: len(self._lines) > number, timeout_s, f"did not reach step {number}")
         return self._lines[number]
-
-    def guest_step_s(self, steps: int) -> float:
-        """Median time of the last `steps` steps by the operating system's clock. There must be at
-        least one more step."""
-        ends_s = [line.at_s for line in self.steps[-steps - 1 :]]
-        return statistics.median(end_s - begin_s for begin_s, end_s in pairwise(ends_s))
 
     def join(self, timeout_s: float) -> None:
         """Wait for the exit. Raises TrainerError on a timeout or a status other than 0."""

@@ -29,7 +29,6 @@ def test_steps_are_found_by_number_and_have_the_devices_time(trainer: Trainer) -
     assert trainer.wait_for(2, timeout_s=240).number == 2
     assert first.number in (0, 1)
     assert [line.seconds for line in trainer.steps] == [0.0] * 3
-    assert trainer.guest_step_s(2) > 0.0
     trainer.join(timeout_s=60)
     with pytest.raises(TrainerError, match="did not reach step 3"):
         trainer.wait_for(3, timeout_s=1)
