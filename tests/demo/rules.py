@@ -136,7 +136,7 @@ def _sentineld(report: Report) -> list[Verdict]:
     share = min(step["fast_share"] for step in steps)
     moved = min(step["moved_bytes"] for step in steps)
     bound = report["bound_fast_share"]
-    if bound is not None and bound < SENTINELD_MIN:
+    if bound is not None and SHARE_OF_BOUND_MIN * bound < SENTINELD_MIN:
         rule = f"sentineld serves >= 0.95 of the fast-share bound of {bound:.1%}"
         enough = share >= SHARE_OF_BOUND_MIN * bound
     else:

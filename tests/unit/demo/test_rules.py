@@ -154,14 +154,27 @@ def test_one_bad_step_of_sentineld_fails_the_rule(
     assert failed.startswith(rule)
 
 
-def test_the_bound_replaces_the_goal_only_if_it_is_lower(good: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("share", "bound", "failures"),
+    [
+        (0.77, 0.8, 0),
+        (0.77, 0.85, 1),
+        # 0.95 x 0.92 = 0.874
+        (0.88, 0.92, 0),
+        (0.87, 0.92, 1),
+        # 0.95 x 0.96 = 0.912: the goal stays 0.90
+        (0.905, 0.96, 0),
+        (0.899, 0.96, 1),
+    ],
+)
+def test_a_share_of_the_bound_replaces_the_goal_only_if_it_is_lower(
+    good: dict[str, Any], share: float, bound: float, failures: int
+) -> None:
     low = copy.deepcopy(good)
-    low["bound_fast_share"] = 0.8
+    low["bound_fast_share"] = bound
     for metered in sentineld(low)["metered_steps"]:
-        metered["fast_share"] = 0.77
-    assert failing(low) == []
-    low["bound_fast_share"] = 0.85
-    assert len(failing(low)) == 1
+        metered["fast_share"] = share
+    assert len(failing(low)) == failures
 
 
 def test_sentineld_must_be_faster_than_each_run_of_kernel_tiering(good: dict[str, Any]) -> None:
