@@ -145,7 +145,7 @@ class Replay:
             wait = scripts.waits[stretch]
             # On paged tiers, the process does not wait at boundaries: births and accesses wait in
             # the pager.
-            if wait >= 0 and scripts.writes is None:
+            if wait >= 0 and scripts.paged is None:
                 due = first + wait - (count if wait > stretch else 0)
                 world.wait_for(due)
             if self._react is not None:
@@ -159,9 +159,13 @@ class Replay:
                 slow_joules += float(script.joules[stretch] @ world.slow)
             if scripts.moves_yield:
                 world.occupied(float(script.busy_ns[stretch] @ world.slow))
-            if scripts.writes is not None:
-                writes, busy_ns = scripts.writes, script.busy_ns[stretch]
-                world.accessed(busy_ns, writes.changed[stretch], writes.back_ns[stretch])
+            if scripts.paged is not None:
+                world.accessed(
+                    script.busy_ns[stretch],
+                    scripts.paged.touched[stretch],
+                    scripts.paged.changed[stretch],
+                    scripts.paged.back_ns[stretch],
+                )
             for move in scripts.moves[stretch]:
                 self._queue(move, world.boundary + move.times.ahead)
             for event in script.events[stretch]:
@@ -176,7 +180,7 @@ class Replay:
                 else:
                     world.dropped(event.low, event.high)
             world.run(max(world.now_ns, begin_ns + span_ns))
-            if scripts.writes is not None:
+            if scripts.paged is not None:
                 world.wait_for_writes()
             slow_ns += charges.ns
         self._step += 1

@@ -14,7 +14,7 @@ from sentineld.model.energy import EnergyModel
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.tiers import Overlap
-from sentineld.model.timing import Timing
+from sentineld.model.timing import Timing, touched_pages
 from sentineld.plan.expected import ahead_of_time, settled, useful_until
 from sentineld.plan.items import share_passed, tensor_pages
 from sentineld.plan.move_queue import MoveTimes, move_times
@@ -37,9 +37,11 @@ class Birth(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Writes:
-    """On paged tiers, the pages to which each stretch writes."""
+class PagedAccesses:
+    """On paged tiers, the pages that each stretch touches and changes."""
 
+    touched: Floats
+    """(S, C), share of the cell's pages that the stretch touches."""
     changed: Mask
     """(S, C), whether the stretch writes to the cell's pages."""
     back_ns: Floats
@@ -111,7 +113,7 @@ class Scripts:
     them."""
     birth_ns: float
     """Time of one page birth."""
-    writes: Writes | None
+    paged: PagedAccesses | None
     """None: the tiers are not paged."""
 
 
@@ -141,13 +143,15 @@ def scripts(
         initial=_targets(plan.initial, cells, profile.page_bytes),
         settled=_targets(settled(plan, profile.page_bytes), cells, profile.page_bytes),
         birth_ns=timing.birth_ns_per_byte * profile.page_bytes,
-        writes=_writes(profile, cells, timing) if timing.paged else None,
+        paged=_paged_accesses(profile, cells, timing) if timing.paged else None,
     )
 
 
-def _writes(profile: Profile, cells: Cells, timing: Timing) -> Writes:
+def _paged_accesses(profile: Profile, cells: Cells, timing: Timing) -> PagedAccesses:
     rows = profile.accesses["bytes_written"] > 0
-    return Writes(
+    touched = page_costs(profile, cells, touched_pages(profile), np.ones(len(rows), np.bool_))
+    return PagedAccesses(
+        touched=np.minimum(touched, 1.0),
         changed=written_cells(profile, cells),
         back_ns=page_costs(profile, cells, timing.write_back_ns(profile), rows),
     )

@@ -173,15 +173,19 @@ class World:
         born = cells.pages[low:high] - np.minimum(cells.born_fast[low:high], cells.pages[low:high])
         return int(np.where(absent, born, self.slow[low:high]).sum())
 
-    def accessed(self, busy_ns: Floats, changed: Mask, back_ns: Floats) -> None:
+    def accessed(self, busy_ns: Floats, touched: Floats, changed: Mask, back_ns: Floats) -> None:
         """Begin a stretch on paged tiers: pages that were born slow in the previous stretch are
         written to the file. The new stretch's accesses fault on slow pages and change pages.
 
-        busy_ns: (C,), time to fetch one slow page of each cell from the file after a fault.
+        busy_ns: (C,), time to fetch the touched share of a slow page of each cell from the file
+            after a fault.
+        touched: (C,), share of each cell's pages that the stretch touches. If their promotion is
+            queued, the touched pages stay in fast memory after the fault. The other pages stay
+            slow, and their promotion stays queued.
         changed: (C,), whether the stretch writes to the cell's pages.
-        back_ns: (C,), time to write one page of each cell back to the file. It is charged for pages
-            that a fault fetches but that do not stay in fast memory. These pages count as slow
-            again after the access.
+        back_ns: (C,), time to write the touched share of a page of each cell back to the file. It
+            is charged for pages that a fault fetches but that do not stay in fast memory. These
+            pages count as slow again after the access.
         """
         if unwritten := int(self._unwritten.sum()):
             self._busy_ns += unwritten * self.demote_ns
@@ -191,12 +195,14 @@ class World:
             self._in_flight, self._done_ns = None, 0.0
         self.clean[changed] = 0
         self._busy_ns += float(busy_ns @ self.slow)
-        faulted = (busy_ns > 0) & (self.slow > 0)
-        for item in self.queue.promotions if faulted.any() else ():
-            for cell in (item.low + faulted[item.low : item.high].nonzero()[0]).tolist():
-                pages = max(min(int(self.slow[cell]), self.room(), item.left), 0)
+        fetched = np.where(busy_ns > 0, self.slow * touched, 0.0)
+        returned = np.where(touched > 0, self.slow, 0).astype(np.float64)
+        for item in self.queue.promotions if fetched.any() else ():
+            for cell in (item.low + fetched[item.low : item.high].nonzero()[0]).tolist():
+                pages = max(min(int(fetched[cell]), self.room(), item.left), 0)
                 self._shift(item, cell, pages)
-        self._busy_ns += float(back_ns @ self.slow)
+                returned[cell] -= pages / touched[cell]
+        self._busy_ns += float(back_ns @ returned)
 
     def occupied(self, busy_ns: float) -> None:
         """Move no pages for the time `busy_ns`, because accesses use the slow tier."""

@@ -327,16 +327,19 @@ def paged(capacity: int = 100) -> World:
     return made
 
 
-def access(one: World, cell: int, cost_ns: float = 0.0, written: bool = False) -> None:
-    """Begin a stretch that uses a cell."""
-    costs, changed, back = np.zeros(3), np.zeros(3, np.bool_), np.zeros(3)
-    costs[cell], changed[cell], back[cell] = cost_ns, written, 5.0 * written
-    one.accessed(costs, changed, back)
+def access(
+    one: World, cell: int, cost_ns: float = 0.0, written: bool = False, touched: float = 1.0
+) -> None:
+    """Begin a stretch that touches a share of a cell's pages. cost_ns: time to fetch a page."""
+    costs, shares, changed, back = (np.zeros(3) for _ in range(4))
+    costs[cell], shares[cell], back[cell] = cost_ns * touched, touched, 5.0 * touched * written
+    changed[cell] = written
+    one.accessed(costs, shares, changed > 0, back)
 
 
 def rest(one: World) -> None:
     """Begin a stretch that uses no cell."""
-    one.accessed(np.zeros(3), np.zeros(3, np.bool_), np.zeros(3))
+    one.accessed(np.zeros(3), np.zeros(3), np.zeros(3, np.bool_), np.zeros(3))
 
 
 def test_faults_delay_moves_on_paged_tiers() -> None:
@@ -357,6 +360,20 @@ def test_a_page_that_a_fault_fetches_stays_if_its_promotion_is_queued() -> None:
     assert tiers(one)[2] == (4, 0)
     assert one.clean[2] == 4
     assert one.counts.promoted_pages == 0
+
+
+def test_a_fault_on_a_part_of_a_cell_fetches_only_this_part() -> None:
+    one = paged()
+    one.queue.add(promotion(2))
+    access(one, 2, cost_ns=10.0, written=True, touched=0.5)
+    assert tiers(one)[2] == (2, 2)
+    # 20 ns to fetch two pages, which stay and so are not written back; the promotion of the other
+    # two follows
+    one.run(20.0)
+    assert tiers(one)[2] == (2, 2)
+    one.run(40.0)
+    assert tiers(one)[2] == (4, 0)
+    assert one.counts.promoted_pages == 2
 
 
 def test_a_changed_page_that_does_not_stay_is_written_back() -> None:
