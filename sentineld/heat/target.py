@@ -63,8 +63,9 @@ class Target(Protocol):
         they cannot be listed."""
 
     def named_by(self, pid: int) -> bool:
-        """Whether the process with this ID, or the last one that had it, names the target: it is
-        the process or the root. May be called from any thread."""
+        """Whether this is the ID of the target's process, or of the tree's root. After the exit of
+        this process, its ID names the target until another process has it. May be called from any
+        thread."""
 
     def why_ended(self) -> str:
         """Why the target has ended."""

@@ -52,7 +52,7 @@ def keep(
     kept at the death of that tensor, they would stay in fast memory, and peak_fast_pages() would
     not count them.
 
-    limit_pages: size of fast memory. keeps_slow: whether slow pages are kept. This is False on
+    limit_pages: the budget, in pages. keeps_slow: whether slow pages are kept. This is False on
     paged tiers, where the next birth on a kept slow page would read the page's dead content from
     the file.
     """

@@ -143,7 +143,8 @@ class Rewriting(Policy, Protocol):
         plan fits the budget."""
 
     def bound_seconds(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
-        """A lower bound, in seconds, on the time of a steady step whose work the policy may change.
+        """A lower bound, in seconds, on the time of a steady step, for any placement of the pages,
+        whether or not the changes of rewritten() are made.
 
         profile: the step before the change.
         """

@@ -135,7 +135,7 @@ def needed_waits(
     charged: (S,), pages charged in each stretch if each demotion completes by the next boundary.
     births: (S,), pages born in fast memory in each stretch.
     demoted: (boundary, pages) of each demotion.
-    limit: fast memory in pages.
+    limit: the budget, in pages.
     """
     count = len(charged)
     waits = np.full(count, -1, np.int64)
@@ -174,7 +174,7 @@ def births_waits(
     charged: (S,), fast pages charged in each stretch.
     born_fast: (T,), the tensors whose births may need a wait. Of their pages, only those born in
         fast memory count.
-    limit: fast memory in pages.
+    limit: the budget, in pages.
     """
     stretch = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
     born = born_fast[found.tensor] & (found.tier[stretch, np.arange(len(stretch))] == 0)

@@ -64,8 +64,9 @@ def recomputed(profile: Profile, chosen: Sequence[Recomputation]) -> Profile:
         copies = dict(zip(internal, range(count, count + len(internal)), strict=True))
         count += len(internal)
         again = profile.tensors[internal]
-        # A script's placement of such a tensor applies to the original only. The copy is
-        # short-lived, so no area is reserved for it.
+        # A script's placement of such a tensor applies to the original only. Placed tensors occupy
+        # memory during the whole step (plan/placement.py), but the copy lives only for a short
+        # time, so it is planned like any other transient tensor.
         again["placed"] = Placement.AUTO
         tensors.append(again)
         inserted += _again(profile, one, copies, later)

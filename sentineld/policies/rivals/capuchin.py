@@ -13,9 +13,10 @@ between two stretches that use the tensor, not between two single accesses. Reco
 out, because a memory policy can't recompute a tensor. Gaps without free time, for which the
 original considers recomputation, are therefore not used. The feedback from running steps is left
 out, too. In the original, a transfer can still be in flight when its tensor is accessed. In the
-next step, the original starts this transfer earlier, by 5 % of the transfer's time. Here, several
-amounts of extra time for each transfer are tried (EARLIER). `capuchin` never accesses slow memory,
-as on a GPU. If it can't make everything fit, it fails with the error "infeasible as published".
+next step, the original starts this transfer earlier, by 5 % of the transfer's time. Here, a plan is
+made for each value of EARLIER, which applies to all transfers, and the best plan is used.
+`capuchin` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with
+the error "infeasible as published".
 `capuchin+slow` is our extension: tensors that do not fit into fast memory stay on the slow tier,
 those with the lowest cost per freed page first.
 """
@@ -32,7 +33,7 @@ from sentineld.policies.rivals.swapping import SwappingPolicy
 from sentineld.policies.rivals.swaps import Book, gaps
 
 EARLIER = (0.05, 0.0, 0.2)
-"""Values of the extra time for each transfer, as a share of the time that the transfer takes."""
+"""Values of the extra time of all transfers of a plan, as a share of the time that each takes."""
 
 
 @register("capuchin", False)

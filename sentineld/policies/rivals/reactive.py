@@ -98,8 +98,8 @@ def exchange(
     """Request demotions, then promotions into the free and the freed pages of the fast tier.
 
     rising, falling: cells in the order of their promotion and of their demotion. demoted_pages:
-    number of pages to demote; at most half of the moves are demotions. headroom_pages: number of
-    pages that promotions leave free.
+    number of pages to demote; demotions get at most half of the pages that can be moved until the
+    next tick. headroom_pages: number of pages that promotions leave free.
     """
     limit = min(max(demoted_pages, 0), observation.move_pages // 2)
     down = move_requests(falling.tolist(), observation.fast, 1, limit)

@@ -46,8 +46,8 @@ static uint32_t out_run(const struct paged_range *range, uint64_t page, uint32_t
 	return run;
 }
 
-/* The first page after the tensor that contains the page, if it is at most TENSOR_PAGES_MAX pages
-   after `page`; otherwise the page at this distance. */
+/* The first page after the tensor that contains the page. The tensor counts as ended at the top of
+   the range, or after TENSOR_PAGES_MAX pages beyond `page`. */
 static uint64_t tensor_end(const struct paged_range *range, uint64_t page)
 {
 	uint64_t most = pages_below_top(range, page + 1, TENSOR_PAGES_MAX);
