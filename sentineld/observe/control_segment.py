@@ -25,7 +25,6 @@ ADDRESS_MAX = 1 << 47
 """End of user addresses on x86-64 with four-level page tables."""
 HEADER_BYTES = 512
 CACHE_LINE_BYTES = 64
-_STEP = 1 << 32  # in a position, one step
 _POSITION_MAX = (1 << 64) - 1
 
 
@@ -133,11 +132,10 @@ class ControlSegment:
         self._header["moves_done"] = position
 
     def open_barriers(self) -> None:
-        """Open the barriers of the current step and of the next one. The shim reads messages only
-        between two steps, and may just have done so. It may therefore begin one more step before
-        it reads a message that is sent now."""
-        step_after = (self.position() | (_STEP - 1)) + _STEP
-        self.set_moves_done(min(step_after, _POSITION_MAX))
+        """Open the barriers of all steps, until set_moves_done() is called again. The shim reads
+        messages only between two steps, so it may begin further steps before it reads a message
+        that ends its layout."""
+        self.set_moves_done(_POSITION_MAX)
 
     def set_barrier_timeout(self, timeout_ns: int) -> None:
         """Set the longest time that a barrier waits."""

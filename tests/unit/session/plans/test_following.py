@@ -199,8 +199,8 @@ def test_no_barrier_waits_once_the_plan_is_not_followed(process: Process) -> Non
     process.enter()  # the process still follows a plan, so its barriers hold
     assert process.moves_done() < 10 << 32 | LAST
     process.following.stop()
-    # The process may begin step 11 before it reads that it is detached.
-    assert process.moves_done() == 11 << 32 | LAST
+    # The process may begin further steps before it reads that it is detached.
+    assert process.moves_done() > 12 << 32 | LAST
 
 
 def test_the_barriers_of_the_next_plan_hold_again(process: Process) -> None:
