@@ -168,6 +168,7 @@ class Shim:
         if not self._client.connect():
             return
         self._layers_sent = 0
+        self._access_requested = False
         self._threads_sent = _threads()
         self._placed = PlacedRows(self._native)
         self._native.connected(True)
@@ -226,6 +227,7 @@ class Shim:
             elif kind == "profile_ops":
                 self._access_requested = True
             elif kind == "detach":
+                self._access_requested = False
                 self._native.detach()
             elif kind == "refused":
                 self._refused(message)
@@ -298,9 +300,7 @@ class Shim:
         from sentineld.shim.op_accesses import AccessStep
 
         if self._script_profiler.active:
-            if not self._postponement_noted:
-                self._postponement_noted = True
-                self.note("the access step waits for the end of the script's own profiler")
+            self._postpone_access_step()
             return
         self._access_requested = False
         try:
@@ -308,12 +308,19 @@ class Shim:
         except Exception as error:
             self.note(f"this torch's profiler does not start: {error}")
 
+    def _postpone_access_step(self) -> None:
+        """Try again to observe a step once no profiler of the script is active. Note this once."""
+        self._access_requested = True
+        if not self._postponement_noted:
+            self._postponement_noted = True
+            self.note("the access step waits for the end of the script's own profiler")
+
     def _finish_access_step(self) -> None:
         access_step, self._access_step = self._access_step, None
         if access_step is None:
             return
         if access_step.interrupted:
-            self._access_requested = True
+            self._postpone_access_step()
             return
         try:
             rows = access_step.finish()
