@@ -151,7 +151,8 @@ def _paged_accesses(profile: Profile, cells: Cells, timing: Timing) -> PagedAcce
     rows = profile.accesses["bytes_written"] > 0
     touched = page_costs(profile, cells, touched_pages(profile), np.ones(len(rows), np.bool_))
     return PagedAccesses(
-        touched=np.minimum(touched, 1.0),
+        # Rounding errors must not leave a page untouched.
+        touched=np.where(touched > 1.0 - 1e-6, 1.0, touched),
         changed=written_cells(profile, cells),
         back_ns=page_costs(profile, cells, timing.write_back_ns(profile), rows),
     )
