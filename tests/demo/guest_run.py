@@ -121,7 +121,7 @@ def configure_tiers(dilation: float) -> dict[str, float]:
         return {}
     tiers = clocked_tiers.modelled_tiers(clock)
     say(
-        f"modelled clock: pages move at {tiers.migration_bytes_per_s / 1e6:.0f} MB/s; "
+        f"modelled clock: assumed to move {tiers.migration_bytes_per_s / 1e6:.0f} MB/s; "
         f"the guest's time is {dilation:.1f} times as long"
     )
     clocked_tiers.configure(tiers, dilation)
