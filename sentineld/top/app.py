@@ -269,11 +269,11 @@ class TopApp(App[None]):
     def _session(self) -> SessionReading | None:
         """Return the chosen session. If no action on it can begin, return None and show why in the
         line above the keys."""
-        sessions = self.reading.sessions if self.reading is not None else ()
-        session = next((one for one in sessions if one.key == self._chosen), None)
-        if session is None:
+        reading = self.reading
+        session = reading.session(self._chosen) if reading is not None else None
+        if reading is None or session is None:
             self._note = Span("no session is chosen", Role.WARNING)
-        elif sum(one.pid == session.pid for one in sessions) > 1:
+        elif sum(one.pid == session.pid for one in reading.sessions) > 1:
             # The daemon's verbs get only the PID.
             self._note = Span(
                 f"process {session.pid} has two sessions: use sentinelctl", Role.WARNING
