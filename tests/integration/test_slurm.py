@@ -5,6 +5,7 @@ real daemon."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import join
+from textwrap import dedent
 
 import pytest
 
@@ -21,6 +23,7 @@ from tests.sentinelctl import SENTINELCTL
 from tests.unit.cli.answering import answering
 
 SCRIPTS = ROOT / "systemd/slurm"
+HOW_TO = ROOT / "docs/how-to/slurm.md"
 COMPAT = ROOT / "tests/integration/shim/compat.py"
 JOB = {
     "SLURM_JOB_ID": "4711",
@@ -101,6 +104,26 @@ def test_other_jobs_start_in_any_case(bare: Node, constraints: dict[str, str]) -
     done = bare.run("prolog", **constraints)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not bare.called.exists()
+
+
+def test_a_node_without_sentineld_has_scripts_that_do_nothing(tmp_path: Path) -> None:
+    """Slurm drains a node on which a prolog or an epilog of slurm.conf is missing."""
+    text = HOW_TO.read_text()
+    lines = dedent(text[text.index("   for name in prolog") : text.index("   done\n")]) + "done\n"
+    folder, installed = tmp_path / "etc", tmp_path / "lib/sentineld/slurm"
+    folder.mkdir()
+    lines = lines.replace("/etc/slurm", str(folder))
+    lines = lines.replace("/usr/lib/sentineld/slurm", str(installed))
+    subprocess.run(["sh", "-ec", lines], check=True)
+    named = re.findall(r"(?:Prolog|Epilog|TaskProlog)=/etc/slurm/([\w-]+)", text)
+    assert len(named) == 3
+    demands = {**JOB, "SLURM_JOB_CONSTRAINTS": "sentineld"}
+    for name in named:
+        assert subprocess.run([folder / name], env=demands).returncode == 0
+    # Now sentineld is installed, but does not answer.
+    node = Node(tmp_path, None)
+    assert subprocess.run([folder / "sentineld-prolog"], env=demands).returncode == 1
+    assert node.called.read_text() == "start sentineld\n"
 
 
 def test_a_node_with_one_tier_is_refused(tmp_path: Path) -> None:
