@@ -318,9 +318,15 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Heartbeat age",
-            "Time since the daemon last refreshed its heartbeats.",
+            "Time from the last refresh of the daemon's heartbeats to the scrape.",
             "s",
-            (("time() - sentineld_heartbeat_timestamp_seconds", "{{instance}}"),),
+            (
+                (
+                    "timestamp(sentineld_heartbeat_timestamp_seconds)"
+                    " - sentineld_heartbeat_timestamp_seconds",
+                    "{{instance}}",
+                ),
+            ),
         ),
     ),
 }

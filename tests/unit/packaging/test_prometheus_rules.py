@@ -36,3 +36,7 @@ def test_a_configuration_and_its_rules_are_valid(promtool: str, name: str) -> No
 
 def test_the_rules_find_stragglers_and_missing_ranks(promtool: str) -> None:
     assert "SUCCESS" in said(promtool, "test", "rules", "fleet_rules.test.yml")
+
+
+def test_alerts_tell_machines_apart_and_do_not_depend_on_the_scrape_interval(promtool: str) -> None:
+    assert "SUCCESS" in said(promtool, "test", "rules", "rules.test.yml")
