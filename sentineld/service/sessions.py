@@ -173,7 +173,8 @@ class Sessions:
             )
         if wanted.is_group:
             policy = TEMPERATURE
-        default = TEMPERATURE if self._machine.substrate.swap else None
+        managed = not wanted.is_group and self.heat.find(wanted) is not None
+        default = TEMPERATURE if self._machine.substrate.swap or managed else None
         if (policy or default) == TEMPERATURE and self._with_shim(wanted.pid) is None:
             return self._described_heat(self.heat.attach(caller.uid, wanted, fast, terms))
         session = self._of_caller(caller.uid, arguments)
