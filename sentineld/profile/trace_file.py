@@ -127,7 +127,15 @@ def save_trace(trace: Trace, path: Path) -> None:
 def require_writable(path: Path) -> None:
     """Check in advance that a file can be created at this path. Raises SentinelError."""
     folder = path.parent
-    if not folder.is_dir():
+    try:
+        # Both raise OSError if a name is too long or a parent folder is not accessible.
+        path.exists()
+        found = folder.is_dir()
+    except OSError as error:
+        raise SentinelError(
+            "failed", f"can't write {path}: {error.strerror}", "name another file"
+        ) from None
+    if not found:
         raise SentinelError("failed", f"there is no folder {folder}", "create it, or name another")
     if not os.access(folder, os.W_OK):
         raise SentinelError("not-permitted", f"no permission to write in {folder}", "name another")

@@ -33,9 +33,15 @@ def require_picture(path: Path) -> None:
     Raises SentinelError."""
     if path.suffix not in SUFFIXES:
         raise SentinelError("usage", f"{path} is neither .png nor .svg", "use one of these")
-    target = path if path.exists() else path.parent
-    if not target.exists() or not os.access(target, os.W_OK):
-        reason = "is not writable" if target.exists() else "does not exist"
+    try:
+        target = path if path.exists() else path.parent
+        found = target.exists()
+    except OSError as error:  # a name is too long, or a parent folder is not accessible
+        raise SentinelError(
+            "failed", f"can't write {path}: {error.strerror}", "name another file"
+        ) from None
+    if not found or not os.access(target, os.W_OK):
+        reason = "is not writable" if found else "does not exist"
         raise SentinelError("failed", f"can't write {path}: {target} {reason}", "name another file")
     load_pyplot()
 
@@ -158,6 +164,8 @@ def load_pyplot() -> Any:
             "apt-get install python3-matplotlib, or pip install 'sentineld[plot]'",
         ) from None
     matplotlib.use("Agg")
+    # Names of layers and files are drawn as they are, even if they contain "$".
+    matplotlib.rcParams["text.parse_math"] = False
     from matplotlib import pyplot
 
     return pyplot

@@ -403,6 +403,9 @@ def test_unwritable_outputs_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SentinelError, match="there is no folder"):
         require_writable(tmp_path / "none" / "it.npz")
     require_writable(tmp_path / "it.npz")
+    for long in (tmp_path / f"{'x' * 300}.npz", tmp_path / ("x" * 300) / "it.npz"):
+        with pytest.raises(SentinelError, match="File name too long"):
+            require_writable(long)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SentinelError, match="not a regular file"):
         save_trace(recorded(), tmp_path / "pipe")

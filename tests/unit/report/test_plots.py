@@ -38,12 +38,21 @@ def test_pictures_are_drawn(tmp_path: Path, suffix: str) -> None:
         assert len(data) > 10_000
 
 
+def test_names_are_drawn_as_they_are(tmp_path: Path) -> None:
+    """matplotlib would read "$_$" as a formula, and fail."""
+    pytest.importorskip("matplotlib")
+    draw_timeline(LINE, PROFILE, "$_$", tmp_path / "it.png")
+    assert (tmp_path / "it.png").exists()
+
+
 def test_problems_of_drawing_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SentinelError, match=r"neither \.png nor \.svg") as error:
         require_picture(tmp_path / "it.jpg")
     assert error.value.code == "usage"
     with pytest.raises(SentinelError, match="none does not exist"):
         require_picture(tmp_path / "none" / "it.png")
+    with pytest.raises(SentinelError, match="File name too long"):
+        require_picture(tmp_path / f"{'x' * 300}.png")
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(SentinelError, match="is not writable"):
         require_picture(tmp_path / "it.png")
