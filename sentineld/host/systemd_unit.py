@@ -75,6 +75,6 @@ def cgroup_in(text: str, name: str) -> str:
         raise SentinelError(
             "wrong-state",
             f"unit {name} has no cgroup of its own",
-            "give a service, a scope or a slice",
+            f"name the unit of the processes; see systemctl status {name}",
         )
     return path
