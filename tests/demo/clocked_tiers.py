@@ -32,16 +32,21 @@ plan for 493 MB/s had steps of 1.36 s."""
 CONFIG = Path("/etc/sentineld/config.d/tiers.toml")
 
 
-def modelled_tiers(clock: Path) -> Tiers:
-    """The tiers of the modelled clock. Their migration bandwidth is measured: it is MOVER_SHARE of
-    that of the slower direction. No training may run meanwhile."""
+def measured_bytes_per_s(clock: Path) -> float:
+    """The migration bandwidth on the modelled clock, in the slower direction. No training may run
+    meanwhile."""
     request("count", tensors=[])
     try:
         rates = measure(discover(), clock_ns=clock_ns(clock))
     finally:
         request("counted")
-    slower = min(rates.demote_bytes_per_s, rates.promote_bytes_per_s)
-    return replace(preset_tiers(PRESET, THREADS), migration_bytes_per_s=slower * MOVER_SHARE)
+    return min(rates.demote_bytes_per_s, rates.promote_bytes_per_s)
+
+
+def modelled_tiers(measured_bytes_per_s: float) -> Tiers:
+    """The tiers of the modelled clock. measured_bytes_per_s: migration bandwidth of idle pages."""
+    migration_bytes_per_s = measured_bytes_per_s * MOVER_SHARE
+    return replace(preset_tiers(PRESET, THREADS), migration_bytes_per_s=migration_bytes_per_s)
 
 
 def config_text(tiers: Tiers, dilation: float) -> str:

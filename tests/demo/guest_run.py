@@ -11,12 +11,12 @@ program and reads its events (events.py).
 from __future__ import annotations
 
 import statistics
-from itertools import pairwise
 
 from tests.demo import clocked_tiers, control, memory
 from tests.demo.clock_device import find_clock
 from tests.demo.events import say, send
 from tests.demo.policy_run import (
+    SETTLE_STEPS_MAX,
     TIMED_STEPS,
     WARM_UP_STEPS,
     Limited,
@@ -40,8 +40,9 @@ BUDGET_DIVISOR = 5
 
 UNMANAGED_STEPS = 20
 SETTLED_SHARE = 0.01
-"""Kernel tiering has settled when each of three steps in a row moves less than this share of the
-peak."""
+SETTLED_STEPS = 3
+"""Kernel tiering has settled when each of SETTLED_STEPS steps in a row moves less than
+SETTLED_SHARE of the peak."""
 
 
 def run_unlimited(
@@ -85,19 +86,16 @@ def run_kernel_tiering(run: Limited, peak_bytes: int) -> None:
     memory.set_kernel_tiering(True)
     switches = memory.kernel_tiering()
     try:
-        moved = [memory.kernel_moved_bytes()]
-        for _ in range(WARM_UP_STEPS):
-            trainer.wait_step()
-            moved.append(memory.kernel_moved_bytes())
+        by_step = warm_up_kernel_tiering(trainer, SETTLED_SHARE * peak_bytes)
+        moved_before = memory.kernel_moved_bytes()
         seconds = time_steps("kernel tiering", trainer)
-        moved_while_timed = memory.kernel_moved_bytes() - moved[-1]
+        moved_while_timed = memory.kernel_moved_bytes() - moved_before
         by_node = memory.tensor_bytes_by_node(trainer.pid)
     finally:
         memory.set_kernel_tiering(False)
     # Pages that NUMA balancing had made PROT_NONE before it was switched off cause hint faults
     # in the metered step.
     metered = control.meter(trainer.pid, 1)
-    by_step = [after - before for before, after in pairwise(moved)]
     result(
         "kernel tiering",
         trainer,
@@ -109,8 +107,32 @@ def run_kernel_tiering(run: Limited, peak_bytes: int) -> None:
         switches=switches,
         tensor_bytes_by_node=by_node,
         warm_up_moved_bytes=by_step,
-        settled=all(bytes_ < SETTLED_SHARE * peak_bytes for bytes_ in by_step[-3:]),
+        settled=has_settled(by_step, SETTLED_SHARE * peak_bytes),
     )
+
+
+def warm_up_kernel_tiering(trainer: Trainer, limit_bytes: float) -> list[int]:
+    """Let the kernel's tiering run for WARM_UP_STEPS steps, and then until it has settled, but for
+    at most SETTLE_STEPS_MAX steps. Returns the bytes that it moved in each step.
+
+    limit_bytes: see has_settled().
+    """
+    by_step: list[int] = []
+    before = memory.kernel_moved_bytes()
+    while len(by_step) < WARM_UP_STEPS or (
+        len(by_step) < SETTLE_STEPS_MAX and not has_settled(by_step, limit_bytes)
+    ):
+        trainer.wait_step()
+        after = memory.kernel_moved_bytes()
+        by_step.append(after - before)
+        before = after
+    return by_step
+
+
+def has_settled(moved_bytes: list[int], limit_bytes: float) -> bool:
+    """Whether each of the last SETTLED_STEPS steps moved less than limit_bytes."""
+    last = moved_bytes[-SETTLED_STEPS:]
+    return len(last) == SETTLED_STEPS and max(last) < limit_bytes
 
 
 def configure_tiers(dilation: float) -> dict[str, float]:
@@ -119,13 +141,19 @@ def configure_tiers(dilation: float) -> dict[str, float]:
     clock = find_clock()
     if clock is None:
         return {}
-    tiers = clocked_tiers.modelled_tiers(clock)
+    measured = clocked_tiers.measured_bytes_per_s(clock)
+    tiers = clocked_tiers.modelled_tiers(measured)
+    assumed = tiers.migration_bytes_per_s
     say(
-        f"modelled clock: assumed to move {tiers.migration_bytes_per_s / 1e6:.0f} MB/s; "
-        f"the guest's time is {dilation:.1f} times as long"
+        f"modelled clock: moves {measured / 1e6:.0f} MB/s, and the plan may use "
+        f"{assumed / 1e6:.0f} MB/s; the guest's time is {dilation:.1f} times as long"
     )
     clocked_tiers.configure(tiers, dilation)
-    return {"migration_bytes_per_s": tiers.migration_bytes_per_s, "dilation": dilation}
+    return {
+        "measured_bytes_per_s": measured,
+        "assumed_bytes_per_s": assumed,
+        "dilation": dilation,
+    }
 
 
 def run_sentineld(budget_bytes: int) -> None:

@@ -23,8 +23,7 @@ WARM_UP_STEPS = 10
 moves are slower than the plan assumes."""
 TIMED_STEPS = 5
 SETTLE_STEPS_MAX = 60
-"""Steps after which sentineld's run goes on although its plan was corrected less than WARM_UP_STEPS
-steps ago."""
+"""Steps after which a run goes on although it has not settled."""
 
 TIMED_STEP_SECONDS = 1800.0
 """Time limit of a step while the plugin keeps its clock."""

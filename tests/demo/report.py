@@ -21,8 +21,9 @@ from tests.demo.rules import (
 
 NOTES = (
     "Runs: the policies run one after the other, with the same number of warm-up steps under the "
-    "policy and of timed steps; sentineld's warm-up begins again when its plan is corrected. No "
-    "other training runs while steps are timed or metered. Those with limited fast memory have the "
+    "policy and of timed steps. sentineld's warm-up begins again when its plan is corrected, and "
+    "that of kernel tiering goes on until it moves few pages; both last at most 60 steps. No other "
+    " training runs while steps are timed or metered. Those with limited fast memory have the "
     "same budget. The runs of kernel tiering are shown as a range.",
     "Fast share: the share of touches of tensor pages in a step that the fast node served, "
     "recorded by the kernel module's fault handler. A page counts at most once per stretch, "
@@ -136,6 +137,14 @@ def markdown(report: Report, verdicts: list[Verdict]) -> str:
     """The report as Markdown."""
     bound = report["bound_fast_share"]
     best = "not computed, as the goal is met" if bound is None else percent(bound)
+    clocked = report["clocked"]
+    bandwidth = "this machine's migration bandwidth"
+    if clocked:
+        bandwidth = (
+            f"the assumed migration bandwidth of {clocked['assumed_bytes_per_s'] / 1e6:.0f} MB/s "
+            f"(measured with idle pages: {clocked['measured_bytes_per_s'] / 1e6:.0f} MB/s; the "
+            f"guest's time is {clocked['dilation']:.1f} times the modelled time)"
+        )
     parts = [
         "# sentineld demo",
         f"Machine: {report['machine']}. Peak of live tensors: "
@@ -143,8 +152,8 @@ def markdown(report: Report, verdicts: list[Verdict]) -> str:
         f"{report['budget_bytes'] / 2**20:.1f} MiB (20 %); reserve for other memory: "
         f"{report['reserve_bytes'] / 2**20:.1f} MiB. Each run: {report['warm_up_steps']} warm-up "
         f"steps, {report['timed_steps']} timed steps. Fast share of the best fixed placement: "
-        f"{percent(report['best_fixed_share'])}; fast-share bound of all plans at this machine's "
-        f"migration bandwidth: {best}.",
+        f"{percent(report['best_fixed_share'])}; fast-share bound of all plans at {bandwidth}: "
+        f"{best}.",
         table(report),
         "![resident tensor pages by node over a step, step times and fast shares](report.png)",
         verdict_lines(verdicts),

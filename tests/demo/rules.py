@@ -80,6 +80,7 @@ def _runs(report: Report) -> list[Verdict]:
     """Check that there are enough runs and timed steps."""
     kernel_runs = len(runs_of(report, "kernel tiering"))
     timed = min(len(run["step_seconds"]) for run in report["runs"])
+    unsettled = [run["policy"] for run in report["runs"] if not run.get("settled", True)]
     return [
         Verdict(
             f"kernel tiering ran at least {KERNEL_RUNS_MIN} times",
@@ -90,6 +91,11 @@ def _runs(report: Report) -> list[Verdict]:
             f"at least {TIMED_STEPS_MIN} steps of each run were timed",
             timed >= TIMED_STEPS_MIN,
             f"lowest: {timed}",
+        ),
+        Verdict(
+            "sentineld and kernel tiering had settled before their steps were timed",
+            not unsettled,
+            f"had not: {', '.join(unsettled) or 'none'}",
         ),
     ]
 
@@ -135,7 +141,7 @@ def _sentineld(report: Report) -> list[Verdict]:
     charged = max(step["charged_bytes_max"] for step in steps)
     share = min(step["fast_share"] for step in steps)
     moved = min(step["moved_bytes"] for step in steps)
-    bound = report["bound_fast_share"]
+    bound, fixed = report["bound_fast_share"], report["best_fixed_share"]
     if bound is not None and SHARE_OF_BOUND_MIN * bound < SENTINELD_MIN:
         rule = f"sentineld serves >= 0.95 of the fast-share bound of {bound:.1%}"
         enough = share >= SHARE_OF_BOUND_MIN * bound
@@ -154,6 +160,11 @@ def _sentineld(report: Report) -> list[Verdict]:
             f"{charged / 2**20:.2f} of {budget / 2**20:.2f} MiB",
         ),
         Verdict(rule, enough, f"lowest: {share:.1%}"),
+        Verdict(
+            "sentineld serves more from fast memory than the best fixed placement",
+            share > fixed,
+            f"lowest: {share:.1%}, best fixed placement: {fixed:.1%}",
+        ),
         Verdict(
             "sentineld moves pages in every steady step",
             moved > 0,

@@ -48,9 +48,9 @@ def good() -> dict[str, Any]:
         run("all-fast", 1.0, 0.8),
         run("all-slow", 0.0, 1.9),
         run("first-touch", 0.2, 1.7),
-        run("kernel tiering", 0.3, 1.5),
-        run("kernel tiering", 0.2, 1.8),
-        run("kernel tiering", 0.5, 1.4),
+        run("kernel tiering", 0.3, 1.5, settled=True),
+        run("kernel tiering", 0.2, 1.8, settled=True),
+        run("kernel tiering", 0.5, 1.4, settled=True),
         run("sentineld", 0.95, 1.0, steps=4, plan={"bound": {"fast_share": 0.97}}, plugin=counted),
     ]
     done = {
@@ -60,6 +60,11 @@ def good() -> dict[str, Any]:
         "timed_steps": 5,
         "warm_up_steps": 20,
         "unmanaged_losses": ["0x1p+1", "0x1p+0", "0x1p-1"],
+        "clocked": {
+            "measured_bytes_per_s": 495e6,
+            "assumed_bytes_per_s": 272e6,
+            "dilation": 11.0,
+        },
     }
     return report.assemble(runs, done, modelled=True, machine="a test")
 
@@ -91,7 +96,7 @@ def test_the_report_says_whose_clock_the_times_are_of(good: dict[str, Any]) -> N
     assert any("modelled clock" in note for note in good["notes"])
     real = report.assemble(
         good["runs"],
-        {key: good[key] for key in ("peak_bytes", "budget_bytes")},
+        {**{key: good[key] for key in ("peak_bytes", "budget_bytes")}, "clocked": {}},
         modelled=False,
     )
     assert not any("modelled clock" in note for note in real["notes"])
@@ -126,6 +131,8 @@ def test_the_best_fixed_placement_holds_the_most_touched_pages() -> None:
         ("all-slow", "losses", [], "all-slow: same losses"),
         ("sentineld", "step_seconds", [1.0] * 4, "at least 5 steps of each run were timed"),
         ("first-touch", "step_seconds", [1.0] * 5, "sentineld's median step is faster than that "),
+        ("kernel tiering", "settled", False, "sentineld and kernel tiering had settled"),
+        ("sentineld", "settled", False, "sentineld and kernel tiering had settled"),
     ],
 )
 def test_a_broken_run_fails_its_rule(
@@ -175,6 +182,23 @@ def test_a_share_of_the_bound_replaces_the_goal_only_if_it_is_lower(
     for metered in sentineld(low)["metered_steps"]:
         metered["fast_share"] = share
     assert len(failing(low)) == failures
+
+
+def test_a_low_bound_does_not_excuse_a_share_below_that_of_a_fixed_placement(
+    good: dict[str, Any],
+) -> None:
+    good["bound_fast_share"] = 0.5
+    for metered in sentineld(good)["metered_steps"]:
+        metered["fast_share"] = good["best_fixed_share"] - 0.01
+    assert failing(good) == ["sentineld serves more from fast memory than the best fixed placement"]
+
+
+def test_the_report_names_the_measured_and_the_assumed_bandwidth(good: dict[str, Any]) -> None:
+    text = report.markdown(good, rules.check(good))
+    assert (
+        "bandwidth of 272 MB/s (measured with idle pages: 495 MB/s; the guest's time is 11.0"
+        in text
+    )
 
 
 def test_sentineld_must_be_faster_than_each_run_of_kernel_tiering(good: dict[str, Any]) -> None:
