@@ -9,12 +9,17 @@ from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 NAME = "torch"
 
 
 class TorchImportHook(MetaPathFinder):
-    """Finder on sys.meta_path that wraps torch's loader and then removes itself."""
+    """Finder on sys.meta_path that wraps torch's loader.
+
+    The hook stays there until torch's code is executed for the first time: many libraries look for
+    torch with importlib.util.find_spec() before anything imports it.
+    """
 
     def __init__(self, before: Callable[[], None], after: Callable[[ModuleType], None]) -> None:
         """before() runs before torch's code is executed, and after(torch) runs afterwards."""
@@ -31,6 +36,17 @@ class TorchImportHook(MetaPathFinder):
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
+    def execute(self, loader: Loader, module: ModuleType) -> None:
+        """Execute torch's code by its own loader. If the hook is installed, remove it, and call
+        before() and after() around the execution."""
+        if self not in sys.meta_path:
+            loader.exec_module(module)
+            return
+        self.remove()
+        self._before()
+        loader.exec_module(module)
+        self._after(module)
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -44,23 +60,26 @@ class TorchImportHook(MetaPathFinder):
             self._finding = False
         if spec is None or spec.loader is None:
             return None
-        self.remove()
-        spec.loader = _HookedLoader(spec.loader, self._before, self._after)
+        spec.loader = _HookedLoader(spec.loader, self)
         return spec
 
 
 class _HookedLoader(Loader):
-    """Calls before() and after() around another loader's exec_module().
+    """Another loader, except that the hook executes the module.
 
     The module's __loader__ is that other loader.
     """
 
-    def __init__(
-        self, loader: Loader, before: Callable[[], None], after: Callable[[ModuleType], None]
-    ) -> None:
+    def __init__(self, loader: Loader, hook: TorchImportHook) -> None:
         self._loader = loader
-        self._before = before
-        self._after = after
+        self._hook = hook
+
+    def __getattr__(self, name: str) -> Any:
+        # Callers of importlib.util.find_spec() may use further methods of the loader, such as
+        # get_filename().
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -69,6 +88,4 @@ class _HookedLoader(Loader):
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
-        self._before()
-        self._loader.exec_module(module)
-        self._after(module)
+        self._hook.execute(self._loader, module)

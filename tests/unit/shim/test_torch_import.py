@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,3 +90,59 @@ def test_looking_for_the_module_does_not_run_it(log: list[str]) -> None:
     assert spec is not None
     assert spec.origin is not None
     assert log == []
+    importlib.import_module(NAME)
+    assert log == ["before", "torch", "after"]
+
+
+def test_a_spec_is_as_without_the_hook_however_often_it_is_asked_for(log: list[str]) -> None:
+    plain = importlib.util.find_spec(NAME)
+    installed = hook(log)
+    installed.install()
+    first, second = (importlib.util.find_spec(NAME) for _ in range(2))
+    assert plain is not None
+    for spec in (first, second):
+        assert spec is not None
+        assert spec.origin == plain.origin
+        assert spec.loader.get_filename(NAME) == plain.loader.get_filename(NAME)  # type: ignore[union-attr]
+    assert installed in sys.meta_path
+    importlib.import_module(NAME)
+    assert log == ["before", "torch", "after"]
+    # Only the first execution is hooked, whichever spec it is executed by.
+    for spec in (first, second):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))  # type: ignore[union-attr, arg-type]
+    assert log == ["before", "torch", "after", "torch", "torch"]
+
+
+def test_a_spec_found_before_the_removal_runs_nothing(log: list[str]) -> None:
+    installed = hook(log)
+    installed.install()
+    spec = importlib.util.find_spec(NAME)
+    installed.remove()
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert log == ["torch"]
+
+
+def test_a_module_may_look_for_itself_while_it_is_loaded(log: list[str], tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.py").write_text(
+        "import importlib.util, sys\n"
+        "found = importlib.util.find_spec(__name__)\n"
+        "assert found is __spec__ and found.loader is __loader__\n"
+        "sys.ran_for_test.append('torch')\n"
+    )
+    hook(log).install()
+    importlib.util.find_spec(NAME)
+    importlib.import_module(NAME)
+    assert log == ["before", "torch", "after"]
+
+
+def test_after_a_failed_import_the_next_one_is_not_hooked(log: list[str], tmp_path: Path) -> None:
+    source = tmp_path / f"{NAME}.py"
+    source.write_text("raise ImportError('incomplete')\n")
+    hook(log).install()
+    with pytest.raises(ImportError, match="incomplete"):
+        importlib.import_module(NAME)
+    with pytest.raises(ImportError, match="incomplete"):
+        importlib.import_module(NAME)
+    assert log == ["before"]
