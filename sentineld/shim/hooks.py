@@ -9,8 +9,10 @@ hooked call's arguments or output. While torch.compile traces, the hooks do noth
 
 from __future__ import annotations
 
+import heapq
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -25,10 +27,17 @@ from sentineld.shim.steps import StepEnds
 OUTSIDE_LAYER = 0
 LAYERS_MAX = 65535  # record.layer has 16 bits
 
+_Kind = tuple[str, str, str]
+"""(type of the outermost module, path within it, type of the module)"""
+
 
 class Layers:
     """Layer ids of modules: leaf modules are numbered from 1 to LAYERS_MAX - 1. All other modules
-    have OUTSIDE_LAYER."""
+    have OUTSIDE_LAYER.
+
+    The id of a freed module is given to the next module with the same type and path. So a training
+    that creates a module in each step, such as a loss function, has the same ids in all steps.
+    """
 
     def __init__(self, tensors: Names) -> None:
         """tensors: gets each root module from register(), to name the module's tensors."""
@@ -41,6 +50,8 @@ class Layers:
         """Layer id by id(module)."""
         self._taken = {""}
         self._references: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._free: dict[_Kind, list[int]] = {}
+        """Heaps of the ids that freed modules had."""
 
     def register(self, root: torch.nn.Module) -> int:
         """Assign ids to root and all modules below it; returns root's id."""
@@ -48,16 +59,28 @@ class Layers:
         for path, module in root.named_modules():
             if id(module) in self.by_module:
                 continue
-            layer = OUTSIDE_LAYER
-            if _is_leaf(module) and len(self.names) < LAYERS_MAX:
-                layer = len(self.names)
-                self.names.append(self._free_name(path, root))
-            self._remember(module, layer)
+            kind = (type(root).__name__, path, type(module).__name__)
+            layer = self._number(kind) if _is_leaf(module) else OUTSIDE_LAYER
+            self._remember(module, layer, kind)
         return self.by_module[id(root)]
 
-    def _free_name(self, path: str, root: torch.nn.Module) -> str:
-        kind = type(root).__name__
-        names = [path, f"{kind}.{path}"] if path else [kind]
+    def _number(self, kind: _Kind) -> int:
+        """The id of a new leaf module.
+
+        The lowest free id is taken, so that the order in which modules were freed makes no
+        difference.
+        """
+        with suppress(KeyError, IndexError):
+            return heapq.heappop(self._free[kind])
+        layer = len(self.names)
+        if layer >= LAYERS_MAX:
+            return OUTSIDE_LAYER
+        self.names.append(self._free_name(kind))
+        return layer
+
+    def _free_name(self, kind: _Kind) -> str:
+        root, path, _ = kind
+        names = [path, f"{root}.{path}"] if path else [root]
         for name in names:
             if name not in self._taken:
                 break
@@ -69,13 +92,15 @@ class Layers:
         self._taken.add(name)
         return name
 
-    def _remember(self, module: torch.nn.Module, layer: int) -> None:
+    def _remember(self, module: torch.nn.Module, layer: int, kind: _Kind) -> None:
         key = id(module)
 
         def forget(_: object) -> None:
             # CPython may give the id() of a freed module to a new module.
             self.by_module.pop(key, None)
             self._references.pop(key, None)
+            if layer != OUTSIDE_LAYER:
+                heapq.heappush(self._free.setdefault(kind, []), layer)
 
         self._references[key] = weakref.ref(module, forget)
         self.by_module[key] = layer

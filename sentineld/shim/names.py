@@ -30,12 +30,14 @@ class Names:
     """Collects the outermost modules and the optimizers, and gives their tensors names."""
 
     def __init__(self) -> None:
-        self._roots: list[weakref.ref[torch.nn.Module]] = []
+        # By id(module), in the order of add_module().
+        self._roots: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def add_module(self, root: torch.nn.Module) -> None:
         """Add an outermost module; called at the module's first forward."""
-        self._roots.append(weakref.ref(root))
+        key = id(root)
+        self._roots[key] = weakref.ref(root, lambda _: self._roots.pop(key, None))
 
     def add_optimizer(self, optimizer: Any) -> None:
         """Add an optimizer; adding it again has no effect."""
@@ -62,7 +64,7 @@ class Names:
         names: dict[int, str] = {}
         taken: set[str] = set()
         gradients: list[tuple[torch.Tensor, str, str]] = []
-        for reference in self._roots:
+        for reference in list(self._roots.values()):
             root = reference()
             if root is None:
                 continue

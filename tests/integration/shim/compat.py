@@ -99,6 +99,26 @@ def accumulated() -> LOSSES:
         yield loss
 
 
+def created() -> LOSSES:
+    """Each step creates three modules, of which two are alive together."""
+
+    def loss_of_created(model: nn.Module) -> Tensor:
+        inputs, targets = batch()
+        outputs = model(inputs)
+        smooth = nn.CrossEntropyLoss(label_smoothing=0.1)
+        loss = nn.CrossEntropyLoss()(outputs, targets) + smooth(outputs, targets)
+        return loss + nn.CrossEntropyLoss()(outputs.square(), targets)
+
+    model = Residual()
+    optimizer = adam(model)
+    while True:
+        optimizer.zero_grad()
+        loss = loss_of_created(model)
+        loss.backward()
+        optimizer.step()
+        yield loss
+
+
 def gan() -> LOSSES:
     generator, judge = nn.Sequential(nn.Linear(64, WIDTH), nn.Tanh()), Residual()
     for_generator, for_judge = adam(generator), adam(judge)
@@ -289,6 +309,7 @@ KINDS: dict[str, Callable[[], LOSSES]] = {
     "checkpoint-reentrant": lambda: checkpointed(reentrant=True),
     "autocast": autocast,
     "accumulate": accumulated,
+    "created": created,
     "gan": gan,
     "lbfgs": lbfgs,
     "evaluate": evaluated,

@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).parent / "compat.py"
 TRAINER = Path(__file__).parent / "hf_trainer.py"
 
 STEADY = (
-    *("checkpoint", "autocast", "gan", "forks"),
+    *("checkpoint", "autocast", "created", "gan", "forks"),
     *(
         pytest.param(kind, marks=pytest.mark.long)
         for kind in (

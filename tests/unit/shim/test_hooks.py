@@ -42,7 +42,7 @@ def test_equal_paths_of_several_models_get_different_names() -> None:
     assert layers.names[7:] == ["ReLU", "ReLU#2"]
 
 
-def test_a_deleted_module_is_forgotten_but_its_number_is_not_given_again() -> None:
+def test_a_deleted_module_is_forgotten_but_its_number_is_not_given_to_another_type() -> None:
     layers, model = Layers(Names()), net()
     layers.register(model)
     del model
@@ -50,6 +50,40 @@ def test_a_deleted_module_is_forgotten_but_its_number_is_not_given_again() -> No
     assert layers.by_module == {}
     other = torch.nn.ReLU()
     assert layers.register(other) == 3
+
+
+def test_modules_created_one_after_the_other_have_one_number() -> None:
+    layers = Layers(Names())
+    numbers = [layers.register(torch.nn.CrossEntropyLoss()) for _ in range(3)]
+    assert numbers == [1, 1, 1]
+    assert layers.names == ["", "CrossEntropyLoss"]
+    for _ in range(3):
+        model = net()
+        layers.register(model)
+        assert layers.names == ["", "CrossEntropyLoss", "0", "1.0"]
+        assert layers.by_module[id(model[1][0])] == 3
+        del model
+
+
+def test_modules_that_are_alive_together_keep_their_numbers_whichever_is_freed_first() -> None:
+    layers = Layers(Names())
+    for freed_first in (0, 1, 0):
+        losses = [torch.nn.CrossEntropyLoss() for _ in range(2)]
+        assert [layers.register(loss) for loss in losses] == [1, 2]
+        del losses[freed_first]
+        again = torch.nn.CrossEntropyLoss()
+        assert layers.register(again) == 1 + freed_first
+        del losses, again
+    assert layers.names == ["", "CrossEntropyLoss", "CrossEntropyLoss#2"]
+    assert layers.by_module == {}
+
+
+def test_a_freed_number_can_be_given_when_no_other_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "LAYERS_MAX", 2)
+    layers = Layers(Names())
+    assert [layers.register(torch.nn.ReLU()) for _ in range(3)] == [1, 1, 1]
+    relus = [torch.nn.ReLU() for _ in range(2)]
+    assert [layers.register(relu) for relu in relus] == [1, OUTSIDE_LAYER]
 
 
 def test_layers_beyond_the_records_field_are_outside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +141,19 @@ checkpointed()
 first = op_times.ring_head(native)
 checkpointed()
 found["checkpointed"] = boundaries(first)
+
+def with_loss():
+    torch.nn.CrossEntropyLoss()(model(x), torch.zeros(64, dtype=torch.int64)).backward()
+    optimizer.step()
+with_loss()
+found["with loss"] = []
+for _ in range(2):
+    first = op_times.ring_head(native)
+    with_loss()
+    rows = op_times.ring_records(native, first)
+    rows = rows[rows["event"] == Event.BOUNDARY]
+    found["with loss"].append(rows["layer"].tolist())
+found["names"] = layers.names
 print(json.dumps(found))
 """
 
@@ -142,3 +189,13 @@ def test_a_layer_that_backward_recomputes_is_entered_again(
     passed = found["checkpointed"]
     assert [name for kind, name in passed if kind == "BACKWARD"] == ["2", "1", "0"]
     assert [name for kind, name in passed if kind == "FORWARD"] == ["0", "1", "2"] * 2
+
+
+def test_a_module_created_in_each_step_has_the_same_boundaries_in_all_steps(
+    found: dict[str, Any],
+) -> None:
+    first, second = found["with loss"]
+    assert first == second
+    loss = found["names"].index("CrossEntropyLoss")
+    assert first.count(loss) == 2  # forward and backward
+    assert found["names"] == ["", "0", "1", "2", "CrossEntropyLoss"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import json
+import weakref
 
 import pytest
 
@@ -95,6 +96,22 @@ def test_a_deleted_model_and_its_optimizer_are_forgotten() -> None:
     del net, optimizer
     gc.collect()
     assert names.rows() == []
+
+
+def test_deleted_models_leave_nothing_behind() -> None:
+    def references() -> int:
+        gc.collect()
+        return sum(isinstance(one, weakref.ref) for one in gc.get_objects())
+
+    names = Names()
+    before = references()
+    for _ in range(3):
+        net = Net()
+        names.add_module(net)
+        found = [name for _, role, name in names.rows() if role == "parameter"]
+        assert found == ["one.weight", "two.weight"]
+        del net
+    assert references() == before
 
 
 def test_a_parameter_outside_of_the_modules() -> None:
