@@ -28,7 +28,8 @@ def _run_as_main(source: bytes, name: str, file: str | None) -> None:
     if file is not None:
         module.__file__ = file
     sys.modules["__main__"] = module
-    exec(compile(source, name, "exec"), module.__dict__)
+    # Without dont_inherit, the __future__ imports of this file would apply to source, too.
+    exec(compile(source, name, "exec", dont_inherit=True), module.__dict__)
 
 
 def main() -> int:

@@ -73,6 +73,19 @@ def test_modules_and_commands_run_as_main(tmp_path: Path) -> None:
     assert command.stdout == "__main__ ['-c', 'b'] ''\n"
 
 
+SHOW_ANNOTATIONS = "def f(x: int) -> list[str]: pass\nprint(f.__annotations__)"
+
+
+def test_a_program_has_its_own_future_imports(tmp_path: Path) -> None:
+    script = tmp_path / "annotated.py"
+    for program in (SHOW_ANNOTATIONS, f"from __future__ import annotations\n{SHOW_ANNOTATIONS}"):
+        script.write_text(program)
+        for arguments in ((str(script),), ("-c", program), ("-m", "annotated")):
+            done = run(*arguments, cwd=tmp_path)
+            assert done.stdout == python(*arguments, cwd=tmp_path).stdout, done.stderr
+            assert done.stdout.startswith("{'x': "), done.stderr
+
+
 @pytest.mark.parametrize("arguments", [(), ("-m",), ("--socket",), ("/no/such/script.py",)])
 def test_usage_errors_are_one_line(arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
