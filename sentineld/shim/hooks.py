@@ -44,6 +44,8 @@ class Layers:
         self._tensors = tensors
         self.enabled = False
         """Whether forward and backward boundaries are reported; changes only between steps."""
+        self.before_forward: Callable[[], None] | None = None
+        """Called before each forward of a layer, in an access step; None: no access step."""
         self.names = [""]
         """Module path by layer id, filled when an outermost module is first called."""
         self.by_module: dict[int, int] = {}
@@ -162,6 +164,8 @@ class Hooks:
         if layer is None:
             layer = self._layers.register(module)
         if layer:
+            if self._layers.before_forward is not None:
+                self._layers.before_forward()
             self._native.forward(layer)
 
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:

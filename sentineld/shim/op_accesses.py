@@ -27,6 +27,13 @@ from sentineld.shim.op_times import TimeMap
 from sentineld.shim.quiet import QuietLoggers
 from sentineld.shim.script_profiler import ScriptProfiler
 
+FORWARDS_MAX = 32768
+"""Maximum number of forwards of layers in an access step, because the profiler's events could fill
+the memory if, for example, the step contains a validation pass. When torch 2.13 stops its profiler,
+it takes 40 KB and 0.5 ms for each forward, or 190 KB and 2 ms with the layer's backward. So a step
+with more forwards could hardly be reported within the minute that the daemon waits for it."""
+TOO_LONG = f"the access step is repeated, because it has more than {FORWARDS_MAX} layer forwards"
+OTHER_THREAD = "the access step is repeated, because another thread has ended it"
 _COLUMNS = ("address", "bytes", "write", "estimated")
 _METADATA_NAMES = """
     alias as_strided as_strided_ broadcast_tensors chunk detach detach_ diagonal empty empty_like
@@ -241,19 +248,21 @@ def _in_ranges(
 class AccessStep:
     """Runs torch.profiler over one step: the constructor starts it, and finish() stops it.
 
-    If the script starts a profiler of its own in the same thread, the access step ends before this
-    start. A range (torch.profiler.record_function) that began in the access step must have ended
-    by then: at the end of a range, torch writes to the profiler under which the range began.
+    The access step ends early if its thread starts a profiler of the script or forks, or after
+    FORWARDS_MAX forwards of layers. A range (torch.profiler.record_function) that began in the
+    access step must have ended before a profiler of the script starts: at the end of a range, torch
+    writes to the profiler under which the range began.
     """
 
     def __init__(self, native: Native, script: ScriptProfiler) -> None:
         """Raises RuntimeError if the profiler does not start. No profiler of the script may be
         active."""
-        self.interrupted = False
-        """Whether the script has started a profiler, so that the step's accesses are unknown."""
+        self.interrupted = ""
+        """Why the step's accesses are unknown, as a message for the user; "": they are known."""
         self._native = native
         self._script = script
-        self._thread = threading.get_ident()
+        self._thread = threading.current_thread()
+        self._forwards = 0
         self._first_record = op_times.ring_head(native)
         self._profiler = torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU],
@@ -282,23 +291,42 @@ class AccessStep:
         finally:
             self._loggers.restore()
 
-    def _give_way(self) -> None:
-        # torch can stop a profiler only in the thread in which it started.
-        if threading.get_ident() != self._thread:
+    def before_forward(self) -> None:
+        """Count a forward of a layer. Called before each forward, in the forward's thread."""
+        if threading.get_ident() != self._thread.ident:
             return
-        self.interrupted = True
+        self._forwards += 1
+        if self.interrupted or self._forwards > FORWARDS_MAX:
+            self._give_way(TOO_LONG)
+
+    def _give_way(self, reason: str) -> None:
+        # torch can stop a profiler only in the thread in which it started. A thread's end is also
+        # the end of its profiler.
+        elsewhere = threading.get_ident() != self._thread.ident and self._thread.is_alive()
+        if elsewhere or self._script.give_way is None:
+            return
+        self.interrupted = self.interrupted or reason
         with suppress(Exception):
             self._stop()
+        self._profiler.profiler = None  # frees the events
 
-    def finish(self) -> npt.NDArray[np.void]:
-        """Return the step's accesses to heap and arena as OP_ACCESS_DTYPE, sorted by time_ns. Do
-        not call this if the step was interrupted.
+    def finish(self) -> npt.NDArray[np.void] | None:
+        """Return the step's accesses to heap and arena as OP_ACCESS_DTYPE, sorted by time_ns; None
+        if the step was interrupted.
+
+        If called in another thread than the constructor, the step counts as interrupted. Its
+        profiler then runs on until its own thread calls before_forward() or `script.give_way`, or
+        ends.
 
         Times are CLOCK_MONOTONIC.
 
         Raises:
             Exception: this version of torch has no event tree, or an incompatible one.
         """
+        if threading.get_ident() != self._thread.ident:
+            self.interrupted = self.interrupted or OTHER_THREAD
+        if self.interrupted:
+            return None
         self._stop()
         results = self._profiler.profiler.kineto_results
         walk = _Walk()

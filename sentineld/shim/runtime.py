@@ -31,6 +31,10 @@ REASON_CHARACTERS_MAX = 200
 LAYERS_BYTES_MAX = 4 << 20
 """Limit on the size of all layers' names in JSON. The daemon accepts messages up to 5 MiB."""
 
+ACCESS_STEPS_MAX = 10
+"""Maximum number of interrupted access steps for one request of the daemon. Each takes longer than
+a plain step, and in some trainings, such as one that forks in each step, all are interrupted."""
+
 WELCOME_S = 5.0
 """Maximum time to wait for the daemon at the start of a process that has FAST_VARIABLE set."""
 
@@ -71,7 +75,8 @@ class Shim:
         self._placed = PlacedRows(native)
         self._access_step: AccessStep | None = None
         self._access_requested = False
-        self._postponement_noted = False
+        self._access_steps_left = 0
+        self._postponements_noted: set[str] = set()
         self._allocates = True
         self._refusal_printed = False
         self._alive = True
@@ -135,9 +140,7 @@ class Shim:
         self._allocates = allocated
 
     def _between_steps(self) -> None:
-        finished = self._access_step is not None
-        if finished:
-            self._finish_access_step()
+        finished = self._end_access_step()
         self._check_allocator()
         client = self._client
         if client.connected:
@@ -226,6 +229,7 @@ class Shim:
                 self._offer_writes()
             elif kind == "profile_ops":
                 self._access_requested = True
+                self._access_steps_left = ACCESS_STEPS_MAX
             elif kind == "detach":
                 self._access_requested = False
                 self._native.detach()
@@ -298,34 +302,51 @@ class Shim:
 
     def _begin_access_step(self) -> None:
         from sentineld.shim.op_accesses import AccessStep
+        from sentineld.shim.script_profiler import OWN_PROFILER
 
         if self._script_profiler.active:
-            self._postpone_access_step()
+            self._postpone_access_step(OWN_PROFILER)
             return
         self._access_requested = False
+        self._access_steps_left -= 1
         try:
             self._access_step = AccessStep(self._native, self._script_profiler)
         except Exception as error:
             self.note(f"this torch's profiler does not start: {error}")
+        else:
+            self._layers.before_forward = self._access_step.before_forward
 
-    def _postpone_access_step(self) -> None:
-        """Try again to observe a step once no profiler of the script is active. Note this once."""
-        self._access_requested = True
-        if not self._postponement_noted:
-            self._postponement_noted = True
-            self.note("the access step waits for the end of the script's own profiler")
+    def _postpone_access_step(self, reason: str) -> None:
+        """Try again to observe a step. Note each reason once."""
+        self._access_requested = self._access_steps_left > 0
+        if reason not in self._postponements_noted:
+            self._postponements_noted.add(reason)
+            self.note(reason)
 
-    def _finish_access_step(self) -> None:
+    def _end_access_step(self) -> bool:
+        """End the access step. Returns False if neither an access step nor its profiler was left.
+
+        If another thread than the profiler's has ended the step, the profiler runs on until its own
+        thread enters a layer, forks or ends a step.
+        """
         access_step, self._access_step = self._access_step, None
-        if access_step is None:
-            return
-        if access_step.interrupted:
-            self._postpone_access_step()
-            return
+        give_way = self._script_profiler.give_way
+        if access_step is not None:
+            self._finish_access_step(access_step)
+        elif give_way is not None:
+            give_way("")  # the access step is interrupted already
+        if self._script_profiler.give_way is None:
+            self._layers.before_forward = None
+        return access_step is not None or give_way is not None
+
+    def _finish_access_step(self, access_step: AccessStep) -> None:
         try:
             rows = access_step.finish()
         except Exception as error:
             self.note(f"this torch's profiler reports no accesses: {type(error).__name__}: {error}")
+            return
+        if rows is None:
+            self._postpone_access_step(access_step.interrupted)
             return
         descriptor = os.memfd_create("sentinel-accesses", os.MFD_CLOEXEC)
         try:
