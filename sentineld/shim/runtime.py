@@ -117,6 +117,12 @@ class Shim:
             self._give_up(str(reason))
         except Exception as error:
             self._give_up(f"{type(error).__name__}: {error}")
+        except BaseException:
+            # The script may go on after an interrupt (Ctrl+C). Messages may be lost whose
+            # descriptors would then go to later messages, or a message may be sent in part.
+            self._client.close()
+            native.connected(False)
+            raise
         self._layers.enabled = self._client.connected or native.word(LAYOUT_ID_OFFSET) != 0
         native.step_begin()
 

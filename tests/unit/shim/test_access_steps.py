@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of a training that forks, validates in a step, or trains in several threads.
+"""Steps of a training that forks, validates in a step, trains in several threads, is interrupted.
 
 The training's script is also its daemon.
 """
@@ -127,11 +127,34 @@ for _ in range(2):
 op_accesses.FORWARDS_MAX = former
 """
 
+INTERRUPTED = """
+pipes = [os.pipe() for _ in range(2)]
+def interrupt():
+    raise KeyboardInterrupt
+def epoch_fd(fd):
+    taken.append(os.fstat(fd).st_ino)
+taken = []
+native.epoch_fd = epoch_fd
+native.detach = interrupt
+messages = encode({"type": "detach"}), encode({"type": "epoch_fd"})
+socket.send_fds(daemon, [b"".join(messages)], [pipes[0][1]])
+try: step()
+except KeyboardInterrupt: found = {"interrupted": True}
+step()
+found["reconnected"] = bool(select.select([listener], [], [], 0)[0])
+if found["reconnected"]:
+    daemon, _ = listener.accept()
+socket.send_fds(daemon, [encode({"type": "epoch_fd"})], [pipes[1][1]])
+step()
+found["right descriptor"] = taken == [os.fstat(pipes[1][1]).st_ino]
+all_found["interrupted"] = found
+"""
+
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """What each script has found; all scripts run in one process."""
-    scripts = FORKS + VALIDATES + THREADS + ENDED_THREAD + ALWAYS
+    scripts = FORKS + VALIDATES + THREADS + ENDED_THREAD + ALWAYS + INTERRUPTED
     seen: dict[str, Any] = shimmed(TRAINING + scripts + "print(json.dumps(all_found))")
     return seen
 
@@ -175,3 +198,11 @@ def test_access_steps_are_repeated_a_limited_number_of_times_for_one_request(
     found: dict[str, Any],
 ) -> None:
     assert found["always"] == [[True, False, True, *[False] * 6]] * 2
+
+
+def test_a_message_after_an_interrupt_gets_its_own_descriptor(found: dict[str, Any]) -> None:
+    assert found["interrupted"] == {
+        "interrupted": True,
+        "reconnected": True,
+        "right descriptor": True,
+    }
