@@ -22,8 +22,12 @@ NAME = "first-touch"
 REASON = "where the kernel puts it at its first touch"
 
 
-def first_touch_plan(profile: Profile, budget_bytes: int) -> Plan:
-    """Make a plan without moves or a prediction. The regions of its layout have no tier."""
+def first_touch_plan(profile: Profile, budget_bytes: int, drops: bool = False) -> Plan:
+    """Make a plan without moves or a prediction. The regions of its layout have no tier.
+
+    drops: whether the pages of each tensor are dropped at its death. The next birth on these pages
+        is then a first touch again. Without drops, only the first birth is a first touch.
+    """
     placed, short = transient(profile), short_lived(profile)
     # Pages never move, so tensors that share pages are always on the same tier. Lay out short-lived
     # and long-lived tensors in separate areas, so that no short-lived tensor shares pages with a
@@ -32,7 +36,7 @@ def first_touch_plan(profile: Profile, budget_bytes: int) -> Plan:
     areas = []
     for name, chosen in parts.items():
         rows = np.flatnonzero(chosen)
-        areas.append(Area(name, None, rows, np.zeros(len(rows), np.bool_), grouped=False))
+        areas.append(Area(name, None, rows, np.full(len(rows), drops), grouped=False))
     waits = np.full(profile.stretch_count, -1, np.int64)
     layout = build_layout(profile, areas, waits, heap_tier=None)
     plan = draft(NAME, profile, budget_bytes, layout)

@@ -45,10 +45,13 @@ class Baseline:
 
     charges_budget: bool = False
 
+    drops: bool = False
+    """See first_touch_plan(). Other baselines never drop pages."""
+
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Lay out the step; see Policy."""
         if self.tier is None:
-            plan = first_touch_plan(profile, budget_bytes)
+            plan = first_touch_plan(profile, budget_bytes, self.drops)
             reasons = (self.reason,) * len(profile.tensors)
             found = _first_touch(plan, profile, tiers)
             return replace(plan, policy=self.name, reasons=reasons, predicted=found)
@@ -83,7 +86,9 @@ def _first_touch(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
     """Predict a step under first touch. The fast tier has the budget's size and is empty at first.
 
     Tensors outside the arena fill the fast tier first. The pages of the arena follow, in the order
-    of their first births. A page stays where it was first placed.
+    of their first births. A page stays where it was first placed. The prediction assumes this even
+    if the plan drops pages: the room at later births depends on the moves of the policy that uses
+    such a plan.
     """
     page, budget = profile.page_bytes, plan.budget_bytes // profile.page_bytes
     space, offset = places(plan, profile)

@@ -7,8 +7,8 @@ executions predicts the next execution from the current one and the three before
 blocks holds the blocks that each execution used. The prefetcher follows both tables N executions
 ahead, and stops at the first execution that it cannot predict. Blocks that are not predicted for
 the next N executions are evicted before the room is needed, the least recently migrated ones first.
-Blocks of freed tensors are dropped without a copy. Published N: 8, according to a model of DeepUM
-in G10's artifact.
+Blocks of freed tensors are dropped without a copy: here at the tensor's death, in the original when
+they are evicted. Published N: 8, according to a model of DeepUM in G10's artifact.
 
 In the original, an access to a slow page waits until the page has been fetched. In the simulator,
 only accesses on paged tiers wait. On other tiers, a page whose prefetch is late is accessed in slow
@@ -40,6 +40,7 @@ class DeepUm(FirstTouchPolicy):
     """Policy `deepum`; see the module's docstring."""
 
     name = "deepum"
+    drops = True
 
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
         """A prefetcher for each value of AHEAD; see Reactive."""

@@ -45,8 +45,8 @@ class StepOrder:
 class Prefetcher:
     """The state of a prefetching policy: the blocks that each execution used, and the time of each
     block's last migration. Blocks that the next executions do not use are evicted before the room
-    is needed, the least recently migrated ones first. Blocks of freed tensors are dropped without a
-    copy."""
+    is needed, the least recently migrated ones first. Unless the policy's plan drops the pages of
+    freed tensors (FirstTouchPolicy.drops), they are prefetched and evicted like all others."""
 
     interval_ns = 0.0
     """0: tick() is called at every boundary."""

@@ -33,10 +33,15 @@ class FirstTouchPolicy(ABC):
     name: str
     charges_budget = False
 
+    drops = False
+    """Whether the system drops the pages of tensors that have died; see first_touch_plan(). Kernels
+    do not know of the deaths: they keep these pages, and move them like all others."""
+
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """A layout in which pages are born on the fast tier as long as it has room; see Policy."""
         reason = "where the kernel puts it at its first touch, then moved by its accesses"
-        return Baseline(self.name, None, reason).plan(profile, tiers, budget_bytes)
+        baseline = Baseline(self.name, None, reason, drops=self.drops)
+        return baseline.plan(profile, tiers, budget_bytes)
 
     @abstractmethod
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:

@@ -37,3 +37,10 @@ def test_short_lived_tensors_share_no_page_with_long_lived_ones() -> None:
         layout.slots["offset"] < short.offset + short.bytes
     )
     assert inside.tolist() == [False, True, False]
+
+
+def test_pages_can_be_dropped_at_the_death() -> None:
+    kept, dropped = (first_touch_plan(toy_profile(), 0, drops).layout for drops in (False, True))
+    verify(first_touch_plan(toy_profile(), 0, drops=True), toy_profile(), None)
+    assert np.all(dropped.slots["flags"] == kept.slots["flags"] | SLOT_DROP)
+    assert np.all(dropped.slots["offset"] == kept.slots["offset"])

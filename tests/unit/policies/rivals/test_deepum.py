@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import pytest
+
+from sentineld.model.plan import SLOT_DROP
 from sentineld.plan.policy import MoveRequest
 from sentineld.policies.registry import policy
 from sentineld.policies.rivals.deepum import AHEAD, DeepUm, Executions, Learner
+from sentineld.simulate.simulate import simulate
 from tests.unit.plan.toys import toy_profile
+from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
 from tests.unit.policies.rivals.observing import seen
 
 
@@ -84,3 +89,18 @@ def test_the_number_of_executions_is_swept() -> None:
     reactors = found.reactors(toy_profile())
     assert [text for text, _ in reactors] == [f"{ahead} executions ahead" for ahead in AHEAD]
     assert all(reactor.interval_ns == 0 for _, reactor in reactors)
+
+
+def test_pages_of_freed_tensors_are_dropped_and_not_moved() -> None:
+    # Fast memory has room for one of three tensors of ten pages: two that die within the step, at
+    # different addresses, and a parameter. Only the parameter has contents that must be kept, so it
+    # is demoted and promoted once in each step. The others are born in the room that the parameter
+    # or the dead tensor has left, so no access is slow.
+    profile = lap(6, Life(10, (0,), (0, 0)), Life(10, (1, 2), (1, 2)), Life(10, (4,)))
+    tiers, budget_bytes = moving(pages_per_s=100), 10 * PAGE
+    plan = policy("deepum").plan(profile, tiers, budget_bytes)
+    assert all(plan.layout.slots["flags"] & SLOT_DROP)
+    assert len(set(plan.layout.slots["offset"].tolist())) == 2
+    found = simulate(profile, policy("deepum"), tiers, budget_bytes, steps_max=12)
+    assert found.step_seconds == pytest.approx(found.fast_only_seconds)
+    assert found.bytes_demoted == found.bytes_promoted == 10 * PAGE

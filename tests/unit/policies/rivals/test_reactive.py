@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentineld.model.plan import SLOT_DROP
 from sentineld.plan.policy import MoveRequest, Reactive
 from sentineld.policies.registry import policy
 from sentineld.policies.rivals.reactive import (
@@ -59,7 +60,11 @@ def test_each_interval_and_setting_has_a_new_reactor(name: str, settings: int, l
 
 
 @pytest.mark.parametrize(
-    "name", ["damon", "deepum", "ial", "tpp", "tpp+colloid", "memtis", "numab", "vtmm"]
+    "name",
+    [
+        *("damon", "deepum", "dragon", "ial", "memtis", "numab", "oc-dnn", "tpp", "tpp+colloid"),
+        "vtmm",
+    ],
 )
 def test_the_plan_is_a_layout_by_first_touch(name: str) -> None:
     plan = policy(name).plan(toy_profile(), two_tiers(), 7 * PAGE)
@@ -67,6 +72,8 @@ def test_the_plan_is_a_layout_by_first_touch(name: str) -> None:
     assert not len(plan.moves)
     assert {region.tier for region in plan.layout.regions} == {None}
     assert not policy(name).charges_budget
+    # Only DeepUM is known to drop the pages of freed tensors.
+    assert ((plan.layout.slots["flags"] & SLOT_DROP) != 0).tolist() == [name == "deepum"] * 3
 
 
 def test_requests_stop_at_the_limit() -> None:
