@@ -18,7 +18,8 @@ of pages that move.
 The modified policy chooses the promotions. Colloid keeps the first of them, as many as are needed
 to bring the share to the middle of the search interval. The modified policy's demotions of cold
 pages remain, except for those that would only make room for promotions that Colloid drops. Hot
-pages are demoted in the order of their accesses since the last tick, the hottest first.
+pages are demoted in the order of their accesses since the last tick, the hottest first. The time of
+TPP's hint faults remains.
 
 Latencies can depend on the load only if accesses to both tiers overlap, that is, under the variant
 `overlap = "tiers"` of the timing model; simulate/loaded_latency.py derives them. Under the other
@@ -38,7 +39,7 @@ from sentineld.model.arrays import Floats
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.plan.policy import MoveRequest, Observation, Reactive, Reactor
+from sentineld.plan.policy import DelayingReactor, MoveRequest, Observation, Reactive, Reactor
 from sentineld.policies.registry import policy, register
 from sentineld.policies.rivals.reactive import move_requests, total
 
@@ -67,7 +68,7 @@ class Colloid:
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
         """Each of the modified policy's reactors with each of SETTINGS; see Reactive."""
         return [
-            (f"{words}, {'no limit' if delta is None else f'delta {delta:g}'}", Balance(one, delta))
+            (f"{words}, {'no limit' if delta is None else f'delta {delta:g}'}", balance(one, delta))
             for delta in SETTINGS
             for words, one in self._modified().reactors(profile)
         ]
@@ -139,6 +140,28 @@ class Balance:
             taken = {request.cell for request in hot}
             downs = [request for request in downs if request.cell not in taken]
         return [*hot, *downs, *kept]
+
+
+class DelayingBalance(Balance):
+    """A Balance of a reactor whose observation delays the training, as TPP's hint faults do."""
+
+    def __init__(self, modified: DelayingReactor, delta: float | None = SETTINGS[0]) -> None:
+        """See Balance."""
+        super().__init__(modified, delta)
+        self._delaying = modified
+
+    def delay_ns(self) -> float:
+        """The delay by the modified reactor; reading latencies takes no time. See
+        DelayingReactor."""
+        return self._delaying.delay_ns()
+
+
+def balance(modified: Reactor, delta: float | None = SETTINGS[0]) -> Balance:
+    """The Balance of a reactor. It delays the training exactly if the reactor does. delta: see
+    SETTINGS."""
+    if isinstance(modified, DelayingReactor):
+        return DelayingBalance(modified, delta)
+    return Balance(modified, delta)
 
 
 def _accesses(observation: Observation) -> float:

@@ -8,10 +8,11 @@ than 1/16 of the fast node is free, every page that faults is promoted. If the f
 fast node is below a watermark, the least recently accessed pages are demoted. Published scan period
 and threshold: 1 s each.
 
-Unlike under `tpp`, one fault is enough for a promotion, and the faults take time. In the simulator,
-a fault takes the same time whether or not the page is promoted: as under all policies, pages are
-copied in the background, and not by the faulting thread. Left out: the limit of 256 MiB for a scan,
-the limit on the rate of promotions (off by default), and the threshold's adaptation to this rate.
+Unlike under `tpp`, one fault is enough for a promotion. A fault takes the same time as under `tpp`
+(HINT_FAULT_NS), whether or not the page is promoted: in the simulator, as under all policies, pages
+are copied in the background, and not by the faulting thread. Left out: the limit of 256 MiB for a
+scan, the limit on the rate of promotions (off by default), and the threshold's adaptation to this
+rate.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.reactive import (
+    HINT_FAULT_NS,
     LastUse,
     ReactivePolicy,
     Setting,
@@ -33,9 +35,6 @@ from sentineld.policies.rivals.reactive import (
 )
 
 SCAN_S = 1.0
-FAULT_NS = 1_500.0
-"""Time of a hint fault, in ns. One to two microseconds is usual, similar to a minor fault (median
-1.0 us, 95th percentile 4.0 us, on Linux 6.6)."""
 
 SETTINGS = ((1.0, 0.002), (0.25, 0.002), (1.0, 0.02))
 """The threshold of the hint-fault latency, in scan periods, and the demotion watermark, as a share
@@ -123,4 +122,4 @@ class HintFaults:
 
     def delay_ns(self) -> float:
         """Time of the hint faults of the stretch that has just ended; see DelayingReactor."""
-        return self._faults * FAULT_NS
+        return self._faults * HINT_FAULT_NS

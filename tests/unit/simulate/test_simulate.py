@@ -69,7 +69,7 @@ def test_on_two_equal_tiers_only_waits_cost_time() -> None:
         waited = found.fast_only_seconds + found.stall_seconds
         assert found.step_seconds == pytest.approx(waited, rel=1e-9), name
         compared.add(name)
-    assert compared >= {"auto", "autotm", "interleave", "sentinel+spill", "static", "tpp"}
+    assert compared >= {"auto", "autotm", "interleave", "memtis", "sentinel+spill", "static"}
     # Only policies that never access pages in slow memory may find this budget too small.
     assert not any("+slow" in name or isinstance(policy(name), Reactive) for name in infeasible)
 

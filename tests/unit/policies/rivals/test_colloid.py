@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from sentineld.model.tiers import Overlap, Tier, Tiers
-from sentineld.plan.policy import MoveRequest, Observation, Reactive
+from sentineld.plan.policy import DelayingReactor, MoveRequest, Observation, Reactive
 from sentineld.policies.registry import policy
-from sentineld.policies.rivals.colloid import Balance, Search, first_of
+from sentineld.policies.rivals.colloid import Balance, Search, balance, first_of
+from sentineld.policies.rivals.reactive import HINT_FAULT_NS
 from sentineld.simulate.simulate import simulate
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
 from tests.unit.policies.rivals.laps import PAGE as LAP_PAGE
@@ -89,6 +90,30 @@ def test_while_the_fast_tier_is_slower_hot_pages_are_demoted() -> None:
     assert Balance(Modified(), None).tick(seen(2.0, 1.0)) == everything
 
 
+@dataclass
+class Delayer(Modified):
+    """A reactor whose observation takes five seconds at each tick."""
+
+    def delay_ns(self) -> float:
+        return 5e9
+
+
+def test_the_training_is_delayed_if_the_modified_policy_delays_it() -> None:
+    delaying = balance(Delayer())
+    assert isinstance(delaying, DelayingReactor)
+    assert delaying.tick(seen(1.0, 2.0)) == [DOWN, UP]
+    assert delaying.delay_ns() == 5e9
+    assert not isinstance(balance(Modified()), DelayingReactor)
+
+
+@pytest.mark.parametrize(("name", "delays"), [("tpp+colloid", True), ("memtis+colloid", False)])
+def test_hint_faults_delay_the_training_under_tpp_only(name: str, delays: bool) -> None:
+    found = policy(name)
+    assert isinstance(found, Reactive)
+    reactors = [reactor for _, reactor in found.reactors(toy_profile())]
+    assert [isinstance(one, DelayingReactor) for one in reactors] == [delays] * len(reactors)
+
+
 def test_requests_are_cut_at_the_amount() -> None:
     weight = np.array([0.02, 0.0, 0.05, 0.01])
     requests = [MoveRequest(0, 0, 10), MoveRequest(1, 0, 10), MoveRequest(2, 0, 10)]
@@ -110,18 +135,23 @@ def test_each_reactor_of_the_modified_policy_is_balanced(base: str) -> None:
     assert plans[1].layout.regions == plans[0].layout.regions
 
 
-def test_balance_gains_time_only_if_accesses_to_both_tiers_overlap() -> None:
+@pytest.mark.parametrize(("base", "faults_per_step"), [("memtis", 0.0), ("tpp", 0.5)])
+def test_balance_gains_time_only_if_accesses_to_both_tiers_overlap(
+    base: str, faults_per_step: float
+) -> None:
     # One stretch of one second reads 40 tensors, 3 GB in all, and all of them fit in fast memory.
     # At 3 GB/s, the reads take the whole second. If a quarter of the pages is slow, each tier is
-    # busy for 3/4 of a second.
+    # busy for 3/4 of a second. Under TPP, a scan every second makes each slow page fault in every
+    # other step.
     pages = 3 * 10**9 // LAP_PAGE // 40
     profile = lap(1, *(Life(pages, (0,)) for _ in range(40)))
     tiers = Tiers((Tier((0,), 0, 3e9, 3e9), Tier((1,), 0, 1e9, 1e9)), 1e10, "toy")
-    for overlap, seconds in ((Overlap.TIERS, 0.75), (Overlap.COMPUTE, 1.0)):
+    faults_s = 10 * pages * faults_per_step * HINT_FAULT_NS / 1e9
+    for overlap, seconds in ((Overlap.TIERS, 0.75 + faults_s), (Overlap.COMPUTE, 1.0)):
         chosen = replace(tiers, overlap=overlap)
         plain, balanced = (
             simulate(profile, policy(name), chosen, 10**10, steps_max=30).step_seconds
-            for name in ("tpp", "tpp+colloid")
+            for name in (base, f"{base}+colloid")
         )
         assert plain == pytest.approx(1.0)
         assert balanced == pytest.approx(seconds, rel=0.05), overlap

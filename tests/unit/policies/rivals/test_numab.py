@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from sentineld.plan.policy import MoveRequest, Observation
-from sentineld.policies.rivals.numab import FAULT_NS, HintFaults
+from sentineld.policies.rivals.numab import HintFaults
+from sentineld.policies.rivals.reactive import HINT_FAULT_NS
 from tests.unit.policies.rivals.observing import observation
 
 
@@ -23,7 +24,7 @@ def test_a_page_is_promoted_at_its_first_fault_after_a_scan() -> None:
     # because cell 1 was accessed in the last stretch.
     up = MoveRequest(0, 0, 10)
     assert faults.tick(seen(10.0, 0, 1)) == [MoveRequest(2, 1, 10), up]
-    assert faults.delay_ns() == 10 * FAULT_NS
+    assert faults.delay_ns() == 10 * HINT_FAULT_NS
     # Until the next scan, cell 0 does not fault again, and its promotion stays requested.
     assert faults.tick(seen(20.0, 0, 1, 2, free=10)) == [up]
     assert faults.delay_ns() == 0.0
@@ -36,7 +37,7 @@ def test_a_page_that_faults_late_is_not_promoted() -> None:
         faults.tick(seen(30.0, free=5))
         # The fault is at least 30 ns after the scan. A fault takes time even without a promotion.
         assert faults.tick(seen(40.0, 3, free=5)) == moves
-        assert faults.delay_ns() == 10 * FAULT_NS
+        assert faults.delay_ns() == 10 * HINT_FAULT_NS
 
 
 def test_if_much_is_free_every_page_that_faults_is_promoted() -> None:
@@ -52,7 +53,7 @@ def test_each_scan_makes_slow_pages_fault_again() -> None:
         faults.tick(seen(now_ns, 0, 3))
         delays.append(faults.delay_ns())
     # The scans are at 0 and 100 ns.
-    assert delays == [0.0, 20 * FAULT_NS, 0.0, 20 * FAULT_NS]
+    assert delays == [0.0, 20 * HINT_FAULT_NS, 0.0, 20 * HINT_FAULT_NS]
 
 
 def test_a_page_that_was_not_used_keeps_the_time_of_its_first_scan() -> None:

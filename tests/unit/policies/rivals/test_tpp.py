@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from sentineld.plan.policy import MoveRequest
+from sentineld.policies.rivals.numab import HintFaults
+from sentineld.policies.rivals.reactive import HINT_FAULT_NS
 from sentineld.policies.rivals.tpp import Scanner
 from tests.unit.policies.rivals.observing import observation
 
@@ -34,3 +36,24 @@ def test_tpp_leaves_headroom() -> None:
     seen = observation([1, 1, 1, 1], [0, 10, 0, 0], free=6, capacity=1000)
     # No page is cold; 5 of the 6 free pages stay free.
     assert scanner.tick(seen) == [MoveRequest(0, 0, 1)]
+
+
+def test_hint_faults_take_as_much_time_as_under_numa_balancing() -> None:
+    scanner, balancing = Scanner(100.0), HintFaults(100.0)
+    balancing.tick(observation([0, 0, 0, 0], [0, 10, 10, 0], now_ns=0.0))  # the first scan
+    # Cells 0 and 1 are accessed in the first period, but only cell 0 is slow. Each of its pages
+    # faults once, however often it is accessed.
+    seen = observation([3, 1, 0, 0], [0, 10, 10, 0], now_ns=50.0)
+    for reactor in (scanner, balancing):
+        reactor.tick(seen)
+        assert reactor.delay_ns() == 10 * HINT_FAULT_NS
+
+
+def test_only_pages_that_were_slow_at_the_last_scan_fault() -> None:
+    scanner, delays = Scanner(100.0), []
+    # Six pages of cell 0 are slow from the first scan on. The other four are demoted in the second
+    # period. The cell is accessed in all periods but the last one.
+    for accesses, fast in ((1, 4), (1, 0), (1, 0), (0, 0)):
+        scanner.tick(observation([accesses, 0, 0, 0], [fast, 10, 10, 10]))
+        delays.append(scanner.delay_ns())
+    assert delays == [pages * HINT_FAULT_NS for pages in (6, 6, 10, 0)]
