@@ -3,12 +3,14 @@
 
 Based on transparent page placement (Maruf et al., ASPLOS 2023; Linux 5.18): each scan makes the
 pages of the slow node fault at their next access. Pages of the fast node do not fault. A page that
-faults is promoted if it is on the active list, which means that it was accessed recently. Any other
-page that faults is only marked. A page is therefore promoted only if it is accessed in two
-consecutive scan periods. Demotion starts before the fast node is full, so that there is room for
-births: if the free share of the fast tier is below a watermark, the least recently accessed pages
-are demoted. Enough pages are demoted that the free share is at the watermark after the promotions.
-Published scan period: at least 1 s.
+faults is promoted if it is on the active list of the slow node. Any other page that faults is only
+marked, which puts it on this list. A page is therefore promoted at its second fault, however long
+after the first one. A mark ends when the page is promoted or freed: demotion takes pages from the
+inactive list, so a demoted page has no mark. Only a lack of memory on the slow node would make the
+kernel age the node's active list, and here the slow tier has room for all pages. Demotion starts
+before the fast node is full, so that there is room for births: if the free share of the fast tier
+is below a watermark, the least recently accessed pages are demoted. Enough pages are demoted that
+the free share is at the watermark after the promotions. Published scan period: at least 1 s.
 
 A page faults at most once in a scan period. Each fault takes HINT_FAULT_NS, whether the page is
 marked or promoted. As under all policies, pages are copied in the background, and not by the
@@ -70,28 +72,29 @@ class Scanner:
         self.interval_ns = interval_ns
         self._demote_below = demote_below
         self._last_use = LastUse()
-        self._marked = np.zeros(0, np.bool_)  # cells accessed in the previous period
+        self._marked = np.zeros(0, np.bool_)  # cells with pages on the slow node's active list
         self._hinted = np.zeros(0, np.int64)  # slow pages of each cell at the last scan
         self._faults = 0
 
     def tick(self, observation: Observation) -> list[MoveRequest]:
-        """Promote the slow pages that were accessed in this and in the previous period, and demote
-        the least recently accessed fast pages; see Reactor."""
+        """Promote the slow pages that faulted in this and in an earlier period, and demote the
+        least recently accessed fast pages; see Reactor."""
         touched = observation.accesses > 0
         if not len(self._marked):
             self._marked = np.zeros(len(touched), np.bool_)
             self._hinted = observation.slow
         # Pages that were demoted in this period do not fault before the next scan.
-        self._faults = int(np.minimum(self._hinted, observation.slow)[touched].sum())
+        faults = np.where(touched, np.minimum(self._hinted, observation.slow), 0)
+        self._faults = int(faults.sum())
         self._hinted = observation.slow
         self._last_use.tick(touched)
-        faulting = np.flatnonzero(touched & self._marked & (observation.slow > 0))
-        self._marked = touched
+        rising = np.flatnonzero(self._marked & (faults > 0))
+        self._marked = (self._marked | (faults > 0)) & (observation.slow > 0)
         # Demotions make room for promotions as well as for births.
-        demoted = pages_below(observation, faulting, self._demote_below)
+        demoted = pages_below(observation, rising, self._demote_below)
         cold = self._last_use.oldest(observation.fast > 0)
         headroom = int(observation.capacity_pages * HEADROOM)
-        return exchange(observation, faulting, cold, demoted, headroom)
+        return exchange(observation, rising, cold, demoted, headroom)
 
     def delay_ns(self) -> float:
         """Time of the hint faults of the scan period that has just ended; see DelayingReactor."""

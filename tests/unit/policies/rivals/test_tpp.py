@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from sentineld.plan.policy import MoveRequest
 from sentineld.policies.rivals.numab import HintFaults
 from sentineld.policies.rivals.reactive import HINT_FAULT_NS
@@ -57,3 +61,21 @@ def test_only_pages_that_were_slow_at_the_last_scan_fault() -> None:
         scanner.tick(observation([accesses, 0, 0, 0], [fast, 10, 10, 10]))
         delays.append(scanner.delay_ns())
     assert delays == [pages * HINT_FAULT_NS for pages in (6, 6, 10, 0)]
+
+
+def test_a_page_is_promoted_at_its_second_fault_however_late() -> None:
+    scanner = Scanner(1.0)
+    touched, idle = (observation([used, 0, 0, 0], [0, 0, 0, 0], free=1000) for used in (1, 0))
+    assert scanner.tick(touched) == scanner.tick(idle) == []
+    assert scanner.tick(touched) == [MoveRequest(0, 0, 10)]
+
+
+def test_a_page_that_is_demoted_or_born_again_has_no_mark() -> None:
+    fast, slow = (observation([1, 0, 0, 0], [pages, 0, 0, 0], free=1000) for pages in (10, 0))
+    absent = replace(slow, accesses=np.zeros(4), slow=np.array([0, 10, 10, 10]))
+    for between in (fast, absent):
+        scanner = Scanner(1.0)
+        scanner.tick(slow)
+        # The pages are fast, or freed. When they are slow again, they fault from the next scan on.
+        assert scanner.tick(between) == scanner.tick(slow) == scanner.tick(slow) == []
+        assert scanner.tick(slow) == [MoveRequest(0, 0, 10)]
