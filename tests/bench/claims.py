@@ -41,23 +41,31 @@ class Within:
     """A policy's step takes at most `most` times as long as the all-fast step.
 
     The claim is reproduced if this holds for every trace, and reproduced in part if it holds for
-    some traces.
+    some traces. If the published figure is a geometric mean (`on_average`), the claim is reproduced
+    if the mean over the traces is at most `most` and every trace has a plan, and reproduced in part
+    if this holds for the mean over those traces that have a plan.
     """
 
     policy: str
     most: float
     published: str
     source: str
+    on_average: bool = False
 
     @property
     def text(self) -> str:
         """The claim in words."""
-        return f"{self.policy} within {self.most - 1:.0%} of all-fast"
+        average = " on average" if self.on_average else ""
+        return f"{self.policy} within {self.most - 1:.0%} of all-fast{average}"
 
     def check(self, cells: Mapping[str, Mapping[str, float]]) -> Found:
         """Check the claim. cells: slowdowns by trace and policy."""
         ours = {trace: one[self.policy] for trace, one in cells.items() if self.policy in one}
-        held = sum(value <= self.most for value in ours.values())
+        if self.on_average:
+            mean = geometric_mean(ours.values())
+            held = len(ours) if mean is not None and mean <= self.most else 0
+        else:
+            held = sum(value <= self.most for value in ours.values())
         verdict: Verdict = "in part" if held else "not reproduced"
         return _found(ours, cells, "reproduced" if ours and held == len(cells) else verdict)
 
@@ -105,11 +113,23 @@ def _found(
     return Found(geometric_mean(ours.values()), ours, without, verdict if ours else "no plan")
 
 
+def _losing(share: float) -> float:
+    """The step time, divided by the all-fast step time, at which this share of the performance
+    (steps per second) is lost."""
+    return 1 / (1 - share)
+
+
 CLAIMS: tuple[Within | Ahead, ...] = (
     Within("sentinel", 1.09, "at most 8 to 9 % slower", "Sentinel, arXiv 1909.05182 and HPCA 2021"),
     Ahead("sentinel", "ial", 0.37, "37 % faster on CPUs", "Sentinel, HPCA 2021"),
     Ahead("sentinel", "autotm", 0.17, "17 to 18 % faster", "notes on Sentinel, HPCA 2021"),
-    Within("autotm", 1.277, "50 to 80 % of DRAM replaced cost 27.7 %", "AutoTM, ASPLOS 2020"),
+    Within(
+        "autotm",
+        _losing(0.277),
+        "50 to 80 % of DRAM replaced cost 27.7 % of the performance (geometric mean)",
+        "AutoTM, ASPLOS 2020",
+        on_average=True,
+    ),
     Ahead("autotm", "memory-mode", 1.0, "about twice as fast for very large nets", "the same"),
     Ahead("memory-mode", "first-touch", None, "ahead of unmanaged placement", "the same"),
     Ahead("tpp", "first-touch", 0.18, "up to 18 % faster than Linux", "TPP, ASPLOS 2023"),
@@ -119,15 +139,20 @@ CLAIMS: tuple[Within | Ahead, ...] = (
     Ahead("tiertrain", "tpp", 0.35, "35 to 84 % faster with little DRAM", "TierTrain, ISMM 2025"),
     Ahead("vtmm", "numab", 0.51, "51 % faster, four VMs", "HMM-V, arXiv 2209.13111"),
     Ahead("vtmm", "memory-mode", 0.31, "31 % faster, four VMs", "the same"),
-    Within("g10", 1 / 0.903, "90.3 % of all-fast speed", "G10, MICRO 2023, its artifact"),
+    Within(
+        "g10",
+        1 / 0.903,
+        "90.3 % of all-fast speed (geometric mean)",
+        "G10, MICRO 2023, its artifact",
+        on_average=True,
+    ),
     Ahead("g10", "flashneuron", 0.55, "40 to 75 % faster on three models", "the same"),
     Ahead("capuchin+slow", "vdnn+slow", None, "up to 286 % faster", "Capuchin, ASPLOS 2020"),
-    Ahead("tensile+slow", "vdnn+slow", None, "saves more memory", "TENSILE, arXiv 2105.13336"),
-    Ahead("tensile+slow", "capuchin+slow", None, "saves more memory", "the same"),
     Within("swapadvisor", 1 / 0.53, "53 to 99 % of all-fast speed", "SwapAdvisor, ASPLOS 2020"),
 )
-"""The published claims about speed, as far as they can be expressed as ratios of step times.
-docs/policies.md discusses all published claims."""
+"""The published claims about speed, as far as they can be expressed as ratios of step times. Claims
+about the amount of memory that a policy saves are not among them. docs/policies.md discusses all
+published claims."""
 
 
 def checked(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -47,6 +47,35 @@ def test_a_limit_of_the_slowdown(
 
 
 @pytest.mark.parametrize(
+    ("slowdowns", "verdict"),
+    [
+        ({"a": 1.6, "b": 1.1}, "reproduced"),
+        ({"a": 1.6, "b": 1.1, "c": None}, "in part"),
+        ({"a": 1.9, "b": 1.1}, "not reproduced"),
+        ({"a": None}, "no plan"),
+    ],
+)
+def test_a_limit_of_the_mean_slowdown(slowdowns: dict[str, float | None], verdict: str) -> None:
+    claim = Within("autotm", 1.383, "", "", on_average=True)
+    cells = {
+        trace: {} if value is None else {"autotm": value} for trace, value in slowdowns.items()
+    }
+    assert claim.check(cells).verdict == verdict
+    assert claim.text == "autotm within 38% of all-fast on average"
+
+
+@pytest.mark.parametrize(("name", "speed"), [("autotm", 1 - 0.277), ("g10", 0.903)])
+def test_published_means_of_the_speed_limit_the_mean_step(name: str, speed: float) -> None:
+    (claim,) = (one for one in CLAIMS if isinstance(one, Within) and one.policy == name)
+    assert claim.on_average
+    assert claim.most == pytest.approx(1 / speed)
+
+
+def test_no_claim_takes_step_times_for_saved_memory() -> None:
+    assert not [claim for claim in CLAIMS if "saves" in claim.published]
+
+
+@pytest.mark.parametrize(
     ("leads", "verdict"),
     [
         ([1.3, 1.3], "reproduced"),
