@@ -43,6 +43,10 @@ def reasons(plan: Plan, profile: Profile, found: Residency | None = None) -> tup
             result.append(
                 "short-lived (freed in the layer that allocates it): in the pool, which stays fast"
             )
+        elif name == "short-lived":
+            result.append(
+                "short-lived (freed in the layer that allocates it): fast, and dropped at its death"
+            )
         elif not accessed[row]:
             result.append("slow: not accessed in the step")
         elif moved[row] > 0:

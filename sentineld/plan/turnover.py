@@ -98,13 +98,20 @@ def life_moments(tensors: npt.NDArray[np.void]) -> tuple[Integers, Integers]:
     return birth, death
 
 
+def living_pages(profile: Profile, rows: Integers) -> Integers:
+    """(M,): the number of pages of these tensors that are alive at each moment. rows: rows of the
+    profile's tensors."""
+    tensors, moments = profile.tensors[rows], int(first_moments(profile)[-1])
+    birth, death = life_moments(tensors)
+    always = tensors["kind"] == Kind.PERSISTENT
+    birth, death = np.where(always, 0, birth), np.where(always, moments, death)
+    past = np.where(death > birth, death, death + moments)
+    return pages_there(moments, birth, past, tensor_pages(profile)[rows])
+
+
 def alive_pages(layout: Layout, profile: Profile) -> Integers:
     """(M,): the number of arena pages that hold a live tensor at each moment."""
-    moments = int(first_moments(profile)[-1])
-    rows = np.flatnonzero(slot_flags(layout, profile) & SLOT_PLANNED)
-    tensors, pages = profile.tensors[rows], tensor_pages(profile)[rows]
-    birth, death = life_moments(tensors)
-    return pages_there(moments, birth, np.where(death > birth, death, death + moments), pages)
+    return living_pages(profile, np.flatnonzero(slot_flags(layout, profile) & SLOT_PLANNED))
 
 
 def turnover(

@@ -91,7 +91,7 @@ class SwapAdvisor(SwappingPolicy):
             genes, evaluated = search(step, value)
             found = step.planned(genes)
             placed = int(np.count_nonzero(genes[SIZE_CLASSES:] == SLOW))
-            book.usage, book.lanes = found.usage, found.lanes
+            book.occupied, book.usage, book.lanes = found.occupied, found.usage, found.lanes
             book.slow, book.swaps = found.slow, found.swaps
         slow = f", {placed} tensors placed in slow memory" if placed else ""
         return f"best of {evaluated} plans, mutation probability {value:.0%}{slow}"
@@ -118,13 +118,16 @@ class Step:
     until: Integers  # (G, S): number of stretches until the next use; 0 outside the gap
     victims: list[Integers]  # by stretch: the gaps that contain it, the furthest next use first
     wraps: Mask  # (G,): whether the step ends before the next use
-    pool_pages: int  # pages of the pool of short-lived tensors
+    # (S,): fast pages of each stretch that are not in a pool. This is the book's usage minus the
+    # pages of all tensors that are alive in the stretch. It is negative if tensors of the stretch
+    # are alive one after another and share their room.
+    other_pages: Integers
 
     @staticmethod
     def of(book: Book, cost_ns: Floats, accesses_slow: bool) -> Step:
         """Derive the planner's data about a step from a book without swaps."""
         profile, count = book.profile, book.profile.stretch_count
-        tensors = np.flatnonzero(swappable(profile, book.pooled) & ~book.slow)
+        tensors = np.flatnonzero(swappable(profile, book.short) & ~book.slow)
         item_of = np.full(len(profile.tensors), -1)
         item_of[tensors] = np.arange(len(tensors))
         lives, in_use = (np.zeros((len(tensors), count), np.bool_) for _ in range(2))
@@ -154,12 +157,12 @@ class Step:
             until,
             [order[: np.count_nonzero(until[:, at]), at] for at in range(count)],
             np.array([book.birth[gap.tensor] + gap.until >= count for gap in found], np.bool_),
-            int((book.usage - pages @ lives).max(initial=0)),
+            book.usage - pages @ lives,
         )
 
     def fits_in_use(self) -> bool:
         """Whether, for every stretch, the tensors that the stretch uses fit into fast memory."""
-        return bool((self.pool_pages + self.pages @ self.in_use <= self.book.limit).all())
+        return bool((self.other_pages + self.pages @ self.in_use <= self.book.limit).all())
 
     def planned(self, genes: Integers) -> Book:
         """The book of the planner's last pass. genes: see search()."""
@@ -222,28 +225,29 @@ class Step:
         for at in initial.tolist():
             swap_out(at, None)
         for stretch in range(book.profile.stretch_count):
-            for one in np.flatnonzero(usage[:, stretch] > rooms).tolist():
+            for one in np.flatnonzero(usage[:, stretch] > rooms[:, stretch]).tolist():
                 victims = self.victims[stretch]
                 until = self.until[victims, stretch]
                 helps = (last[victims] <= until) & (until <= first[victims])
                 mine = pool[self.gap_item[victims]] == one
                 for at in victims[left[victims] & helps & mine].tolist():
-                    if usage[one, stretch] <= rooms[one]:
+                    if usage[one, stretch] <= rooms[one, stretch]:
                         break
                     swap_out(at, stretch)
         return book, np.array(taken, np.int64)
 
     def _rooms(self, pool: Integers, placement: Integers) -> Floats:
-        """(POOLS,): each pool's room in pages. pool, placement: (N,), genes of the tensors."""
+        """(POOLS, S): each pool's room in each stretch, in pages. pool, placement: (N,), genes of
+        the tensors."""
         fast = np.where(placement == SLOW, 0, self.pages)
         of_pool = np.array([np.where(pool == one, fast, 0) for one in range(POOLS)])
-        needed = (of_pool @ self.in_use).max(axis=1).astype(np.float64)
-        beyond = (of_pool @ self.lives).max(axis=1) - needed
-        room = float(self.book.limit - self.pool_pages)
-        if needed.sum() >= room or not beyond.any():
-            rooms: Floats = needed * max(room, 0.0) / max(needed.sum(), 1.0)
-        else:
-            rooms = needed + (room - needed.sum()) * beyond / beyond.sum()
+        needed = (of_pool @ self.in_use).max(axis=1, keepdims=True).astype(np.float64)
+        beyond = (of_pool @ self.lives).max(axis=1, keepdims=True) - needed
+        room = np.maximum(self.book.limit - self.other_pages, 0).astype(np.float64)
+        spare = room - needed.sum()
+        rooms: Floats = needed * room / max(needed.sum(), 1.0)
+        if beyond.any():
+            rooms = np.where(spare <= 0, rooms, needed + spare * beyond / beyond.sum())
         return np.floor(rooms + 1e-6)
 
 

@@ -2,14 +2,15 @@
 """The common part of the policies that swap tensors, such as G10, Capuchin, vDNN and LMS.
 
 A swapping policy has a parameter and a list of values for it, `sweep`. For each of these values,
-the policy fills a book of swaps (swaps.py) and converts the book to a plan. If the pool of
-short-lived tensors exceeds the budget, the policy does this for several sizes of the pool.
+the policy fills a book of swaps (swaps.py) and converts the book to a plan. It does this for each
+of opened_books(), which differ in the treatment of short-lived tensors.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
@@ -22,21 +23,22 @@ from sentineld.model.plan import MOVE_DTYPE, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import Boundary
 from sentineld.model.tiers import Tiers
+from sentineld.model.timing import timing_of
 from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout
-from sentineld.plan.residency import charged_pages, places, residency
+from sentineld.plan.residency import peak_fast_pages, places, residency
 from sentineld.plan.schedule import births_waits, coalesce, deaths
 from sentineld.policies.rivals.fixed import slow_costs_ns
-from sentineld.policies.rivals.swaps import POOL_SHARES, Book, infeasible, leave_slow, open_book
+from sentineld.policies.rivals.swaps import SHORT_SHARES, Book, infeasible, leave_slow, open_book
 from sentineld.policies.shares import page_moves_ns
 
 
 @dataclass
 class SwappingPolicy(ABC):
-    """A policy that makes a plan for each value in `sweep` and each size of the pool, and keeps the
-    plan with the shortest predicted step. For each plan, the policy chooses swaps and enters them
-    in a Book until all tensors fit or no remaining gap makes room."""
+    """A policy that makes a plan for each value in `sweep` and each of opened_books(), and keeps
+    the plan with the shortest predicted step. For each plan, the policy chooses swaps and enters
+    them in a Book until all tensors fit or no remaining gap makes room."""
 
     name: str
 
@@ -71,14 +73,11 @@ class SwappingPolicy(ABC):
         best_ns = math.inf
         promote_ns, _ = page_moves_ns(tiers, profile.page_bytes)
         problem = infeasible(self.obstacle)
-        opened = open_book(profile, tiers, budget_bytes, self.accesses_slow)
-        reduced = bool(opened.slow.any())  # the pool exceeds the budget
-        for share, value in product(POOL_SHARES if reduced else POOL_SHARES[:1], self.sweep):
-            book = open_book(profile, tiers, budget_bytes, self.accesses_slow, share)
+        books = opened_books(profile, tiers, budget_bytes, self.accesses_slow)
+        for (opened, remarks), value in product(books, self.sweep):
+            book = opened.copy()
             note = self.relieve(book, tiers, value)
-            notes = [f"tensors are swapped out in {len(book.swaps)} gaps; {note}"]
-            if reduced:
-                notes.append(f"pool of at most {share:.0%} of the budget")
+            notes = [f"tensors are swapped out in {len(book.swaps)} gaps; {note}", *remarks]
             if book.over.any():
                 if not self.accesses_slow:
                     continue
@@ -103,6 +102,34 @@ class SwappingPolicy(ABC):
         return best
 
 
+def opened_books(
+    profile: Profile, tiers: Tiers, budget_bytes: int, accesses_slow: bool
+) -> Iterator[tuple[Book, tuple[str, ...]]]:
+    """Yield the books from which a policy makes plans, and notes on each of them.
+
+    If the short-lived tensors exceed the budget, there is a book for each of SHORT_SHARES. If page
+    births take time, there are also books in which short-lived tensors lie in a pool: their births
+    then take no time, as in an allocator that keeps freed memory, but the pool takes more room.
+
+    Raises SentinelError if the short-lived tensors exceed the budget and accesses_slow is not set.
+    """
+    for kept in (False, True) if timing_of(tiers).birth_ns_per_byte else (False,):
+        for share in SHORT_SHARES:
+            try:
+                book = open_book(profile, tiers, budget_bytes, accesses_slow, share, kept)
+            except SentinelError:
+                if kept:
+                    return
+                raise
+            reduced = bool(book.slow.any())
+            notes = ["short-lived tensors lie in a pool"] * kept
+            if reduced:
+                notes.append(f"short-lived tensors take at most {share:.0%} of the budget")
+            yield book, tuple(notes)
+            if not reduced:
+                break
+
+
 def swapping_plan(
     name: str,
     book: Book,
@@ -114,10 +141,16 @@ def swapping_plan(
     """Convert a book to a plan. synchronous: see SwappingPolicy."""
     profile = book.profile
     placed = transient(profile)
-    placed[book.pooled] = False
+    placed[book.short] = False
     fast, slow = np.flatnonzero(placed & ~book.slow), np.flatnonzero(placed & book.slow)
     areas = [
-        Area("pool", 0, book.pooled, np.zeros(len(book.pooled), np.bool_), grouped=False),
+        Area(
+            "pool" if book.kept else "short-lived",
+            0,
+            book.short,
+            np.full(len(book.short), not book.kept),
+            grouped=False,
+        ),
         Area("fast-born", 0, fast, np.ones(len(fast), np.bool_)),
         Area("slow-born", 1, slow, np.zeros(len(slow), np.bool_)),
     ]
@@ -127,9 +160,10 @@ def swapping_plan(
     space, offset = places(plan, profile)
     plan = replace(plan, moves=_moves(book, space, offset), initial=_initial(book, offset))
     found = residency(plan, profile)
-    charged = charged_pages(plan, profile, found)
+    charged = peak_fast_pages(plan, profile, found)
     waited = transient(profile)
-    waited[book.pooled] = False
+    if book.kept:
+        waited[book.short] = False
     waits = births_waits(plan, profile, found, charged, waited, book.limit)
     if synchronous:
         waits = with_layer_waits(waits, plan.moves, profile)

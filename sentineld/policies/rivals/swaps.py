@@ -4,8 +4,8 @@
 Every tensor is fast while it is used, unless it is slow for its whole life. Between two uses, a
 tensor may be swapped out to the slow tier. It is swapped out right after the first use and swapped
 back in just in time for the second. The book records the remaining room and bandwidth of each
-stretch, and so shows whether another swap fits. Short-lived tensors are pooled in a region that
-stays fast.
+stretch, and so shows whether another swap fits. A tensor takes up room from its birth to its death.
+Short-lived tensors are not swapped.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ from sentineld.model.timing import timing_of
 from sentineld.plan.items import lifetimes, persistent, tensor_pages, transient
 from sentineld.plan.layers import short_lived
 from sentineld.plan.layout import area_offsets
+from sentineld.plan.turnover import first_moments, living_pages
 from sentineld.policies.shares import page_moves_ns, usable_pages
 
 GAP_MIN = 3
 """Minimum number of stretches between two uses: one to swap the tensor out, one to swap it in, and
 between them at least one stretch in which the tensor's room is free."""
 
-POOL_SHARES = (0.5, 0.25, 0.75, 1.0)
-"""If the pool exceeds the budget and tensors may be born slow, the pool is limited to a share of
-the budget. Each of these shares is tried. The rest of the budget is room for tensors that move."""
+SHORT_SHARES = (0.5, 0.25, 0.75, 1.0)
+"""If the short-lived tensors exceed the budget and tensors may be born slow, those that are born
+fast are limited to a share of the budget. Each of these shares is tried. The rest of the budget is
+room for tensors that move."""
+
+HINT = "give the process more fast memory"
 
 PART_PAGES_MIN = 16
 """If a stretch can move fewer pages than this, it moves none, unless it can move all remaining
@@ -77,8 +81,12 @@ class Book:
     limit: int
     """The budget in pages."""
 
+    occupied: Integers
+    """(M,): the number of fast pages in use at each moment of the step (plan/turnover.py) if no
+    tensor is swapped out."""
+
     usage: Integers
-    """(S,): fast pages in use in each stretch, including the pool."""
+    """(S,): the largest number of fast pages in use at any moment of each stretch."""
 
     lanes: Floats
     """(S,): the number of pages that each stretch still has time to swap in. It is negative if the
@@ -99,8 +107,12 @@ class Book:
     slow: Mask
     """(T,): which tensors are slow for their whole lives."""
 
-    pooled: Integers
-    """Tensors of the pool: rows of the profile."""
+    short: Integers
+    """Short-lived tensors that are fast: rows of the profile."""
+
+    kept: bool
+    """Whether the short-lived tensors lie in a pool, which keeps its pages during the whole step.
+    Otherwise, their pages are dropped when they die."""
 
     swaps: list[Swap]
 
@@ -194,13 +206,16 @@ class Book:
             self._count(swap, 1)
             self._transfer(swap, -1)
             self.swaps.remove(swap)
-        self.usage[self.lived(tensor)] -= self.pages[tensor]
+        self.usage -= _peaks(self.profile, self.occupied)
+        self.occupied -= living_pages(self.profile, np.array([tensor]))
+        self.usage += _peaks(self.profile, self.occupied)
         self.slow[tensor] = True
 
     def copy(self) -> Book:
         """A book with the same entries, which can be changed independently."""
         return replace(
             self,
+            occupied=self.occupied.copy(),
             usage=self.usage.copy(),
             lanes=self.lanes.copy(),
             slow=self.slow.copy(),
@@ -255,54 +270,76 @@ def open_book(
     tiers: Tiers,
     budget_bytes: int,
     accesses_slow: bool = False,
-    pool_share: float = POOL_SHARES[0],
+    short_share: float = SHORT_SHARES[0],
+    kept: bool = False,
 ) -> Book:
     """A book in which everything is fast and nothing moves.
 
-    If the pool of short-lived tensors exceeds the budget and accesses_slow is set, the largest of
-    these tensors are slow for their whole lives, so that the others fit into pool_share of the
-    budget.
+    If the short-lived tensors exceed the budget and accesses_slow is set, the largest of them are
+    slow for their whole lives, so that the others fit into short_share of the budget.
 
-    Raises SentinelError if the pool exceeds the budget and accesses_slow is not set.
+    kept: see Book.
+
+    Raises SentinelError if the short-lived tensors exceed the budget and accesses_slow is not set.
     """
     page = profile.page_bytes
     limit = usable_pages(budget_bytes, page)
     birth, length = lifetimes(profile)
-    pages, count = tensor_pages(profile), profile.stretch_count
+    pages = tensor_pages(profile)
     short = np.flatnonzero(short_lived(profile))
-    pooled, pool_pages = short, _packed(profile, short)
-    if pool_pages > limit:
+    fast, occupied = short, _short_occupied(profile, short, kept)
+    if occupied.max(initial=0) > limit:
         if not accesses_slow:
             raise infeasible(
-                f"short-lived tensors need {format_bytes(pool_pages * page)} of fast memory, but "
-                f"only {format_bytes(limit * page)} are available"
+                "short-lived tensors that are alive at the same time need "
+                f"{format_bytes(int(occupied.max()) * page)} of fast memory, but only "
+                f"{format_bytes(limit * page)} are available"
             )
         for largest in np.unique(pages[short])[::-1].tolist():
-            pooled = short[pages[short] < largest]
-            pool_pages = _packed(profile, pooled)
-            if pool_pages <= limit * pool_share:
+            fast = short[pages[short] < largest]
+            occupied = _short_occupied(profile, fast, kept)
+            if occupied.max(initial=0) <= limit * short_share:
                 break
-    usage = np.full(count, pool_pages, np.int64)
     slow = np.zeros(len(pages), np.bool_)
-    slow[np.setdiff1d(short, pooled)] = True
-    for tensor in np.flatnonzero(swappable(profile, pooled) & ~slow).tolist():
-        usage[(birth[tensor] + np.arange(length[tensor])) % count] += pages[tensor]
+    slow[np.setdiff1d(short, fast)] = True
+    occupied += living_pages(profile, np.flatnonzero(swappable(profile, fast) & ~slow))
     timing = timing_of(tiers)
     promote_ns, _ = page_moves_ns(tiers, page)
-    lanes = profile.stretches["time_ns"].astype(np.float64) / promote_ns
-    weight = timing.demotion_weight
-    return Book(profile, limit, usage, lanes, weight, pages, birth, length, slow, pooled, [])
+    return Book(
+        profile=profile,
+        limit=limit,
+        occupied=occupied,
+        usage=_peaks(profile, occupied),
+        lanes=profile.stretches["time_ns"].astype(np.float64) / promote_ns,
+        out_weight=timing.demotion_weight,
+        pages=pages,
+        birth=birth,
+        length=length,
+        slow=slow,
+        short=fast,
+        kept=kept,
+        swaps=[],
+    )
 
 
-def _packed(profile: Profile, tensors: Integers) -> int:
-    return area_offsets(profile, tensors, grouped=False)[1] if len(tensors) else 0
+def _short_occupied(profile: Profile, tensors: Integers, kept: bool) -> Integers:
+    """(M,): the number of pages that these short-lived tensors occupy at each moment. kept: see
+    Book."""
+    occupied = living_pages(profile, tensors)
+    if kept and len(tensors):
+        occupied[:] = area_offsets(profile, tensors, grouped=False)[1]
+    return occupied
+
+
+def _peaks(profile: Profile, occupied: Integers) -> Integers:
+    """(S,): the largest of the values of each stretch. occupied: (M,)."""
+    found: Integers = np.maximum.reduceat(occupied, first_moments(profile)[:-1])
+    return found
 
 
 def infeasible(what: str) -> SentinelError:
-    """The error that a policy raises if the fast memory is too small for a plan."""
-    return SentinelError(
-        "failed", f"infeasible as published: {what}", "give the process more fast memory"
-    )
+    """The error of a policy whose published system needs more fast memory. what: the reason."""
+    return SentinelError("failed", f"infeasible as published: {what}", HINT)
 
 
 def gaps(book: Book, counted: Mask | None = None) -> list[Gap]:
@@ -317,7 +354,7 @@ def gaps(book: Book, counted: Mask | None = None) -> list[Gap]:
     order = np.lexsort((position, rows["tensor"]))
     tensor, position = rows["tensor"][order].astype(np.int64), position[order]
     found: list[Gap] = []
-    for one in np.flatnonzero(swappable(profile, book.pooled) & ~book.slow).tolist():
+    for one in np.flatnonzero(swappable(profile, book.short) & ~book.slow).tolist():
         low, high = np.searchsorted(tensor, [one, one + 1])
         uses = [at for at in position[low:high].tolist() if at < length[one]]
         if profile.tensors["kind"][one] == Kind.PERSISTENT:
@@ -338,9 +375,9 @@ def leave_slow(book: Book, cost_ns: Floats) -> int:
 
     cost_ns: (T,), cost of each tensor if it is slow.
 
-    Raises SentinelError if the pool alone is too large.
+    Raises SentinelError if the short-lived tensors alone exceed the budget.
     """
-    candidates = np.flatnonzero(swappable(book.profile, book.pooled) & ~book.slow)
+    candidates = np.flatnonzero(swappable(book.profile, book.short) & ~book.slow)
     pages = book.pages[candidates].astype(np.float64)
     lives = np.zeros((len(candidates), book.profile.stretch_count))
     for at, tensor in enumerate(candidates.tolist()):
@@ -349,7 +386,9 @@ def leave_slow(book: Book, cost_ns: Floats) -> int:
     while book.over.any():
         taken = (lives @ book.over.astype(np.float64)) * pages
         if not taken.any():
-            raise infeasible("short-lived tensors leave no room for other tensors")
+            raise SentinelError(
+                "failed", "infeasible: short-lived tensors leave no room for other tensors", HINT
+            )
         rates = np.where(taken > 0, (cost_ns[candidates] + 1.0) / np.maximum(taken, 1.0), np.inf)
         best = int(np.argmin(rates))
         lives[best] = 0.0
@@ -358,10 +397,11 @@ def leave_slow(book: Book, cost_ns: Floats) -> int:
     return left
 
 
-def swappable(profile: Profile, pooled: Integers) -> Mask:
-    """(T,): which tensors the policies may swap out or make slow: all but those of the pool."""
+def swappable(profile: Profile, short: Integers) -> Mask:
+    """(T,): which tensors the policies may swap out or make slow: all but the short-lived ones.
+    short: see Book."""
     found: Mask = transient(profile) | persistent(profile)
-    found[pooled] = False
+    found[short] = False
     return found
 
 

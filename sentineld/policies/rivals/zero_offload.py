@@ -86,7 +86,7 @@ def offload(book: Book, roles: Roles, fast_share: float) -> None:
     """Make gradients and optimizer state slow, except for their first tensors, which hold at most
     fast_share of each role's pages."""
     pages = tensor_pages(book.profile)
-    movable = swappable(book.profile, book.pooled) & ~book.slow
+    movable = swappable(book.profile, book.short) & ~book.slow
     for role in (roles.gradient, roles.state):
         tensors: Integers = np.flatnonzero(role & movable)
         filled = np.cumsum(pages[tensors])

@@ -39,6 +39,15 @@ def test_reasons_of_the_toy() -> None:
     )
 
 
+def test_a_short_lived_tensor_outside_a_pool_is_dropped() -> None:
+    regions = tuple(
+        replace(region, name="short-lived") if region.name == "pool" else region
+        for region in toy_plan().layout.regions
+    )
+    found = reasons(with_layout(toy_plan(), regions=regions), toy_profile())
+    assert found[SCRATCH].endswith("layer that allocates it): fast, and dropped at its death")
+
+
 def test_a_tensor_that_is_split_without_moves() -> None:
     still = replace(toy_plan(), moves=toy_plan().moves[:0])
     found = reasons(still, toy_profile())

@@ -10,23 +10,29 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sentineld.base.errors import SentinelError
-from sentineld.model.plan import MOVE_DTYPE, Space
+from sentineld.host.presets import preset_tiers
+from sentineld.model.plan import MOVE_DTYPE, SLOT_DROP, Space
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import Boundary
 from sentineld.plan.check import verify
-from sentineld.policies.registry import policy
+from sentineld.plan.residency import peak_fast_pages, residency
+from sentineld.policies.registry import names, policy
 from sentineld.policies.rivals.swapping import (
+    SwappingPolicy,
     awaited_pages,
     in_order,
     swapping_plan,
     tier_ranges,
     with_layer_waits,
 )
-from sentineld.policies.rivals.swaps import Gap, open_book
+from sentineld.policies.rivals.swaps import Gap, gaps, open_book, swappable
+from sentineld.simulate.simulate import simulate
+from tests.conftest import COUNTS, PROFILE
+from tests.unit.policies.random_profiles import random_profiles
 from tests.unit.policies.rivals.guests import with_guest
 from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
 
@@ -94,6 +100,93 @@ def test_a_policy_without_a_plan_names_its_obstacle(name: str) -> None:
     with pytest.raises(SentinelError, match="infeasible as published") as error:
         policy(name).plan(with_guest(), moving(1), BUDGET)
     assert error.value.hint == "give the process more fast memory"
+
+
+def with_short_lived() -> Profile:
+    """64 pages live in stretch 2 only. 64 other pages are used in stretches 0 and 4."""
+    return lap(5, Life(64, (0, 4)), Life(64, (2,), (2, 2)))
+
+
+@pytest.mark.parametrize("name", ["g10", "capuchin", "swapadvisor", "tensile"])
+def test_short_lived_tensors_leave_their_room_when_they_die(name: str) -> None:
+    # The budget has room for one of the tensors. The long-lived one is away in stretch 2.
+    profile, budget = with_short_lived(), 72 * PAGE
+    plan = policy(name).plan(profile, moving(64), budget)
+    verify(plan, profile, budget)
+    assert plan.moves[["boundary", "tensor", "tier"]].tolist() == [(1, 0, 1), (3, 0, 0)]
+    assert plan.predicted.peak_fast_bytes == 64 * PAGE
+    assert (plan.layout.slots["flags"] & SLOT_DROP).all()
+    # The birth in stretch 2 waits until the demotion that began at boundary 1 has made room.
+    assert plan.layout.waits.tolist() == [-1, -1, 1, -1, -1]
+    found = simulate(profile, policy(name), moving(64), budget)
+    assert found.step_seconds == pytest.approx(5)
+    assert found.peak_fast_bytes <= budget
+
+
+@pytest.mark.parametrize(("pages", "pool"), [(128, True), (72, False)])
+def test_a_pool_saves_births_if_it_fits(pages: int, pool: bool) -> None:
+    profile, tiers = with_short_lived(), replace(moving(64), birth_ns_per_byte=1.0)
+    plan = policy("g10").plan(profile, tiers, pages * PAGE)
+    verify(plan, profile, pages * PAGE)
+    assert [region.name for region in plan.layout.regions] == ["pool" if pool else "short-lived"]
+    # A dropped tensor of 64 pages is born anew in each step, for 1 ns a byte.
+    births_ns = 0 if pool else 64 * PAGE
+    assert plan.predicted.step_ns == pytest.approx(5e9 + births_ns, abs=2)
+    # If births take no time, a pool has no use.
+    plan = policy("g10").plan(profile, moving(64), pages * PAGE)
+    assert [region.name for region in plan.layout.regions] == ["short-lived"]
+
+
+def with_cuts(profile: Profile, every: int) -> Profile:
+    """The profile with a cut, in place of a layer's beginning, at most boundaries. Only every
+    `every`-th stretch begins a layer, so some short-lived tensors live in several stretches."""
+    stretches = profile.stretches.copy()
+    stretches["kind"][np.arange(len(stretches)) % every != 0] = Boundary.CUT
+    return replace(profile, stretches=stretches)
+
+
+@given(random_profiles(tensors_max=60), st.integers(1, 4), st.booleans())
+def test_a_book_s_usage_is_that_of_its_plan(profile: Profile, every: int, swaps: bool) -> None:
+    profile, tiers = with_cuts(profile, every), preset_tiers("cxl", 1)
+    book = open_book(profile, tiers, 2 * profile.peak_bytes)
+    movable = np.flatnonzero(swappable(profile, book.short))
+    for tensor in movable[::3].tolist():
+        book.make_slow(tensor)
+    for gap in gaps(book) if swaps else []:
+        book.try_swap(gap)
+    plan = swapping_plan("mine", book, tiers, 2 * profile.peak_bytes, ())
+    # A page takes up room in the book from the beginning of its promotion, in the plan's peak from
+    # the end of it.
+    up = plan.moves[plan.moves["tier"] == 0]
+    rising = np.bincount(up["boundary"], up["bytes"] // PAGE, minlength=profile.stretch_count)
+    peaks = peak_fast_pages(plan, profile, residency(plan, profile))
+    assert (peaks + rising).tolist() == book.usage.tolist()
+
+
+FAMILY = [name for name in names() if isinstance(policy(name), SwappingPolicy)]
+
+
+@pytest.mark.parametrize("name", FAMILY)
+@settings(max_examples=COUNTS[PROFILE] // 10)
+@given(
+    profile=random_profiles(tensors_max=60),
+    every=st.integers(1, 4),
+    share=st.sampled_from([0.1, 0.4, 0.9]),
+    preset=st.sampled_from(["cxl", "nvme"]),
+    birth_ns_per_byte=st.sampled_from([0.0, 0.1]),
+)
+def test_plans_are_valid_if_births_take_time_or_not(
+    name: str, profile: Profile, every: int, share: float, preset: str, birth_ns_per_byte: float
+) -> None:
+    profile, budget = with_cuts(profile, every), int(profile.peak_bytes * share)
+    tiers = replace(preset_tiers(preset, 1), birth_ns_per_byte=birth_ns_per_byte)
+    try:
+        plan = policy(name).plan(profile, tiers, budget)
+    except SentinelError as error:
+        if error.message.startswith("infeasible"):
+            return
+        raise
+    verify(plan, profile, budget)
 
 
 def test_demotions_come_first_and_then_what_is_due_next() -> None:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.base.errors import SentinelError
+from sentineld.model.profile import Profile
 from sentineld.policies.rivals.swaps import (
     GAP_MIN,
     Book,
@@ -119,22 +122,57 @@ def test_the_cheapest_tensor_for_its_room_stays_slow() -> None:
     assert not book.over.any()
 
 
-def test_a_pool_beyond_the_budget_is_reduced_or_refused() -> None:
+def test_short_lived_tensors_beyond_the_budget_are_slow_or_refused() -> None:
     # Two short-lived tensors have 64 and 16 pages; there is room for 72 pages.
     profile = lap(3, Life(64, (1,), (1, 1)), Life(16, (1,), (1, 1)), Life(32, (0, 2)))
-    with pytest.raises(SentinelError, match="short-lived tensors need") as error:
+    with pytest.raises(SentinelError, match=r"alive at the same time need 320.0 KiB") as error:
         open_book(profile, moving(64), 72 * PAGE)
     assert error.value.hint
     book = open_book(profile, moving(64), 72 * PAGE, accesses_slow=True)
-    assert book.pooled.tolist() == [1]
+    assert book.short.tolist() == [1]
     assert book.slow.tolist() == [True, False, False]
-    assert book.usage.tolist() == [16 + 32] * 3
-    assert book.slow.any()
+    # The small tensor takes room in stretch 1, in which it lives, the persistent one in all.
+    assert book.usage.tolist() == [32, 16 + 32, 32]
     # The small tensor fits in a quarter of the room, but not in a fifth.
-    for share, pooled in ((0.2, []), (0.25, [1])):
-        found = open_book(profile, moving(64), 72 * PAGE, accesses_slow=True, pool_share=share)
-        assert found.pooled.tolist() == pooled
+    for share, short in ((0.2, []), (0.25, [1])):
+        found = open_book(profile, moving(64), 72 * PAGE, accesses_slow=True, short_share=share)
+        assert found.short.tolist() == short
     assert not open_book(profile, moving(64), 112 * PAGE).slow.any()
+
+
+def test_a_short_lived_tensor_takes_room_only_while_it_lives() -> None:
+    # 64 pages live in stretch 2 only. 64 other pages are used in stretches 0 and 4.
+    profile = lap(5, Life(64, (0, 4)), Life(64, (2,), (2, 2)))
+    book = open_book(profile, moving(64), 72 * PAGE)
+    assert usage(book) == [1, 1, 2, 1, 1]
+    # The long-lived tensor leaves in stretch 1 and returns in stretch 3.
+    assert book.try_swap(Gap(0, 0, 4))
+    assert usage(book) == [1, 1, 1, 1, 1]
+    # A pool takes its room in every stretch.
+    assert usage(open_book(profile, moving(64), 72 * PAGE, kept=True)) == [2, 2, 2, 2, 2]
+
+
+def test_tensors_that_live_one_after_another_share_their_room() -> None:
+    # Both tensors are short-lived and live in stretch 1. At first, both births come before both
+    # deaths; if tensor 0 dies before tensor 1 is born, they need room for only one of them.
+    profile = lap(3, Life(64, (1,), (1, 1)), Life(64, (1,), (1, 1)))
+    assert usage(open_book(profile, moving(64), BUDGET)) == [0, 2, 0]
+    assert usage(open_book(one_after_another(profile), moving(64), BUDGET)) == [0, 1, 0]
+    # The same for tensors that also live in stretch 0 or in stretch 2.
+    profile = lap(3, Life(64, (0,), (0, 1)), Life(64, (2,), (1, 2)))
+    assert usage(open_book(profile, moving(64), BUDGET)) == [1, 2, 1]
+    book = open_book(one_after_another(profile), moving(64), BUDGET, accesses_slow=True)
+    assert usage(book) == [1, 1, 1]
+    # If tensor 0 is slow, tensor 1 still needs its room in stretch 1.
+    book.make_slow(0)
+    assert usage(book) == [0, 1, 1]
+
+
+def one_after_another(profile: Profile) -> Profile:
+    """The profile of two tensors, changed so that the first one dies before the second is born."""
+    tensors = profile.tensors.copy()
+    tensors["birth_event"], tensors["death_event"] = [0, 2], [1, 3]
+    return replace(profile, tensors=tensors)
 
 
 @given(
@@ -207,7 +245,9 @@ def test_a_copy_changes_independently() -> None:
     copy.add(swap)
     copy.make_slow(1)
     assert (copy.swaps, copy.slow.any()) == ([swap], True)
+    copy.make_slow(3)
     fresh = open_book(with_guest(), moving(64), 3 * 64 * PAGE)
     assert (book.swaps, book.slow.any()) == ([], False)
     assert book.usage.tolist() == fresh.usage.tolist()
+    assert book.occupied.tolist() == fresh.occupied.tolist()
     assert book.lanes.tolist() == fresh.lanes.tolist()
