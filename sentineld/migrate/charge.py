@@ -56,9 +56,10 @@ class Charge:
     process waits at a barrier, room is reserved for the births after the barrier, but these births
     are not charged yet.
 
-    charged_bytes(), resident_bytes() and page_tiers() may be called from any thread, the other
-    methods from the mover's thread only. Results describe the moment of the last boundary that the
-    mover has seen.
+    charged_bytes(), resident_bytes() and page_tiers() may be called from any thread. They never
+    wait for the kernel. Results describe the moment of the last boundary that the mover has seen.
+    The other methods may be called from the mover's thread only, which alone changes the maps. So
+    that thread may read the maps, and query the kernel, without the lock.
     """
 
     def __init__(
@@ -76,6 +77,9 @@ class Charge:
         self.done = 0
         """The last boundary, counted since the first step, up to which all moves that barriers
         wait for are complete."""
+        self.residency_known = False
+        """Whether refresh() has read the maps. Before that, results leave out pages that were
+        resident already."""
         self._step = step
         self._waits = waits
         self._unmanaged_bytes = unmanaged_bytes
@@ -107,18 +111,22 @@ class Charge:
         """Read the maps from `memory` and begin the stretch (again); returns the number of pages
         that changed. Raises ProcessLookupError if the process is gone."""
         self._room = None
+        # The query can take arbitrarily long: the process may keep its address space locked.
+        found = self.spaces.read(memory)
         with self._lock:
-            changed = self.spaces.refresh(memory)
+            changed = self.spaces.replace(found)
             self._begin(now)
+            self.residency_known = True
         return changed
 
     def recheck(self, memory: Memory, pages: Pages, now: int) -> None:
         """Read the nodes of these pages of the arena from `memory`, in the stretch that began at
         `now`. Raises ProcessLookupError if the process is gone."""
         self._room = None
+        arena = self.spaces.maps[Space.ARENA]
+        status = memory.query_pages(arena.addresses(pages))  # without the lock, as in refresh()
         with self._lock:
-            arena = self.spaces.maps[Space.ARENA]
-            arena.apply(pages, memory.query_pages(arena.addresses(pages)))
+            arena.apply(pages, status)
             born = np.setdiff1d(self._born_pages, pages)
             self._begin(now)
             self._born_pages = np.union1d(born, self._born_pages)

@@ -194,6 +194,11 @@ class Mover:
         """The position published last."""
         return self._published
 
+    @property
+    def residency_known(self) -> bool:
+        """Whether the mover's map has been read since the mover started."""
+        return self._charge.residency_known
+
     def stall_decisions(self) -> Decisions:
         """For each decision of the stall trials, the number of boundaries that have it now."""
         return self._trial.decisions

@@ -99,6 +99,11 @@ class PagerMoves:
     def unwatch(self) -> None:
         """Do nothing: watch() only calls begin(), so there is nothing to undo."""
 
+    @property
+    def residency_known(self) -> bool:
+        """True: the residency map is in shared memory, and the pager keeps it up to date."""
+        return True
+
     def stall_decisions(self) -> Decisions:
         """Return zeros: on paged tiers there are no stall trials, because accesses to pages that
         are not in memory wait in the pager."""

@@ -71,7 +71,7 @@ class PlanMover(Protocol):
     """Carries out a live plan's moves. Mover moves the pages itself; with PagerMoves, the pager in
     the process moves them.
 
-    fast_bytes(), by_tier(), page_tiers() and ledger may be used from any thread.
+    fast_bytes(), by_tier(), page_tiers(), residency_known and ledger may be used from any thread.
     """
 
     @property
@@ -104,6 +104,11 @@ class PlanMover(Protocol):
 
     def unwatch(self) -> None:
         """End the effect of watch(): from now on, moves need not take sampling into account."""
+
+    @property
+    def residency_known(self) -> bool:
+        """Whether fast_bytes(), by_tier() and page_tiers() include the pages that were resident
+        when the mover started."""
 
     def stall_decisions(self) -> Decisions:
         """For each decision of the stall trials, the number of boundaries that have it now; see

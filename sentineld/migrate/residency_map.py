@@ -10,7 +10,8 @@ although the process may touch only a part of it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,13 @@ QUERY_PAGES = 1 << 16
 query, but only one byte in the map."""
 
 Nodes = npt.NDArray[np.int8]
+
+
+class Part(NamedTuple):
+    """The new entries of consecutive pages of a map."""
+
+    pages: slice
+    nodes: Nodes
 
 
 class ResidencyMap:
@@ -74,11 +82,27 @@ class ResidencyMap:
 
         Raises ProcessLookupError if the process is gone.
         """
-        changed = 0
+        return self.replace(self.read(memory))
+
+    def read(self, memory: Memory) -> list[Part]:
+        """Query all pages, but leave the map unchanged. Returns the parts of the map that differ
+        from the result, for replace(). The map must not change before replace() is called.
+
+        Raises ProcessLookupError if the process is gone.
+        """
+        found = []
         for first in range(0, len(self.nodes), QUERY_PAGES):
-            pages = np.arange(first, min(first + QUERY_PAGES, len(self.nodes)), dtype=np.int64)
-            changed += self.apply(pages, memory.query_pages(self.addresses(pages)))
-        return changed
+            span = slice(first, min(first + QUERY_PAGES, len(self.nodes)))
+            pages = np.arange(span.start, span.stop, dtype=np.int64)
+            before = self.nodes[span]
+            after = _after(before, memory.query_pages(self.addresses(pages)))
+            if not np.array_equal(before, after):
+                found.append(Part(span, after))
+        return found
+
+    def replace(self, parts: Sequence[Part]) -> int:
+        """Replace these parts of the map; returns the number of entries that changed."""
+        return sum(self._set(pages, self.nodes[pages], nodes) for pages, nodes in parts)
 
     def apply(self, pages: npt.NDArray[np.int64], status: Status) -> int:
         """Apply the statuses of a move_pages call; returns the number of entries that changed.
@@ -86,13 +110,14 @@ class ResidencyMap:
         ENOENT and EFAULT mean absent; other errors leave the entry unchanged.
         """
         before = self.nodes[pages]
-        after = status.astype(np.int8)
-        if len(status) and status.min() < 0:
-            gone = (status == -errno.ENOENT) | (status == -errno.EFAULT)
-            after = np.where(status >= 0, after, np.where(gone, np.int8(ABSENT), before))
-        self.nodes[pages] = after
+        return self._set(pages, before, _after(before, status))
+
+    def _set(self, pages: npt.NDArray[np.int64] | slice, before: Nodes, after: Nodes) -> int:
+        """Change the entries of these pages; returns the number of entries that changed."""
+        changed = int(np.count_nonzero(before != after))
         self.fast_pages += self.count_fast(after) - self.count_fast(before)
-        return int(np.count_nonzero(before != after))
+        self.nodes[pages] = after  # last, because `before` may be a view of the map
+        return changed
 
     def births(self, offset: int, length_bytes: int, node: int) -> npt.NDArray[np.int64]:
         """Record first touches: absent pages appear on the node, present pages stay. Returns the
@@ -169,9 +194,22 @@ class PageMaps:
         counts = [_count(nodes, tier.nodes) for tier in self.tiers.tiers]
         return np.array(counts, np.int64) * self.page_bytes
 
-    def refresh(self, memory: Memory) -> int:
-        """Query all pages of all maps; returns the number of entries that changed."""
-        return sum(residency.refresh(memory) for residency in self.maps.values())
+    def read(self, memory: Memory) -> dict[Space, list[Part]]:
+        """Query all pages of all maps, but leave the maps unchanged; see ResidencyMap.read()."""
+        return {space: residency.read(memory) for space, residency in self.maps.items()}
+
+    def replace(self, parts: Mapping[Space, Sequence[Part]]) -> int:
+        """Replace these parts of the maps; returns the number of entries that changed."""
+        return sum(self.maps[space].replace(of_space) for space, of_space in parts.items())
+
+
+def _after(before: Nodes, status: Status) -> Nodes:
+    """The entries after a move_pages call with these statuses; before: the entries before it."""
+    after = status.astype(np.int8)
+    if len(status) and status.min() < 0:
+        gone = (status == -errno.ENOENT) | (status == -errno.EFAULT)
+        after = np.where(status >= 0, after, np.where(gone, np.int8(ABSENT), before))
+    return after
 
 
 def _count(nodes: Nodes, wanted: Iterable[int]) -> int:

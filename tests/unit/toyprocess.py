@@ -13,7 +13,7 @@ from sentineld.config import TierOverrides
 from sentineld.machine.emulated import EmulatedSubstrate
 from sentineld.migrate.emulated import EmulatedMemory
 from sentineld.migrate.process_memory import Memory, Wait
-from sentineld.migrate.syscalls import Addresses, MoveResult
+from sentineld.migrate.syscalls import Addresses, MoveResult, Status
 from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
 from sentineld.model.protocol import Mode
@@ -43,12 +43,13 @@ class ToyPages:
     """Emulated memory of the toy process: a 5-page arena and a 6-page heap.
 
     heap: tier of each heap page (FAST or SLOW).
-    moving: lock that each move of pages takes, so that a test can hold moves back.
+    moving, querying: locks that each move and each query of pages takes, so that a test can hold
+        them back.
     """
 
     def __init__(self, bytes_per_s: float = 1e12, batch_pages: int = 256) -> None:
         self._bucket, self._batch_pages = TokenBucket(bytes_per_s), batch_pages
-        self.moving = threading.Lock()
+        self.moving, self.querying = threading.Lock(), threading.Lock()
         self.heap = np.array([FAST, FAST, SLOW, SLOW, FAST, FAST], np.uint8)
 
     def memory(
@@ -56,7 +57,7 @@ class ToyPages:
     ) -> Memory:
         """The process's memory, as Substrate.memory() returns it."""
         maps = {Space.ARENA: np.zeros(5, np.uint8), Space.HEAP: self.heap}
-        memory = _BlockableMemory(self.moving, maps, spaces, tiers, self._bucket)
+        memory = _BlockableMemory(self, maps, spaces, tiers, self._bucket)
         memory.batch_pages = memory.ahead_pages = self._batch_pages
         return memory
 
@@ -75,9 +76,13 @@ class ToySubstrate(EmulatedSubstrate):
 
 
 class _BlockableMemory(EmulatedMemory):
-    def __init__(self, moving: threading.Lock, *arguments: Any, **options: Any) -> None:
+    def __init__(self, pages: ToyPages, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._moving = moving
+        self._moving, self._querying = pages.moving, pages.querying
+
+    def query_pages(self, pages: Addresses) -> Status:
+        with self._querying:
+            return super().query_pages(pages)
 
     def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
         with self._moving:

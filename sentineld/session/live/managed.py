@@ -139,6 +139,11 @@ class Managed:
         """Bytes on the fast tier that are charged to the session; see PlanMover.fast_bytes()."""
         return self.mover.fast_bytes(self._barriers_hold())
 
+    @property
+    def residency_known(self) -> bool:
+        """Whether fast_bytes() and by_tier() are complete; see PlanMover.residency_known."""
+        return self.mover.residency_known
+
     def by_tier(self) -> list[int]:
         """Resident bytes of arena and heap by tier; see PlanMover.by_tier()."""
         return self.mover.by_tier(self._barriers_hold())

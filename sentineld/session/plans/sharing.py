@@ -108,6 +108,8 @@ class Sharing:
         if held_bytes <= needed_bytes:
             return
         if managed is not None:
+            if not managed.residency_known:
+                return  # pages that an earlier plan moved to fast memory may not be counted yet
             needed_bytes = max(needed_bytes, managed.fast_bytes())
         budgets.settle(self._link, min(held_bytes, needed_bytes))
 

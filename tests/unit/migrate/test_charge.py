@@ -8,17 +8,25 @@ pages 4-7   born in stretch 2, fast, kept
 from __future__ import annotations
 
 import errno
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import cast
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.migrate.charge import Charge
+from sentineld.migrate.process_memory import Memory
 from sentineld.migrate.residency_map import ABSENT, PageMaps
+from sentineld.migrate.syscalls import Addresses, Status
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.plan.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
 from sentineld.plan.residency import ABSENT as NO_TIER
+from tests.unit.waiting import PATIENCE_S
 
 PAGE = 4096
 TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
@@ -174,6 +182,66 @@ def test_a_moved_birth_is_charged_on_its_present_tier() -> None:
     arena.apply(np.arange(2), np.zeros(2, np.int32))
     assert charge.charged_bytes() == 2 * PAGE
     assert charge.room_bytes() == 6 * PAGE
+
+
+class LockedMemory:
+    """The pages of a process that keeps its address space locked: queries wait until it is
+    unlocked. All pages are on the fast node."""
+
+    def __init__(self) -> None:
+        self.asked, self.unlocked = threading.Event(), threading.Event()
+
+    def query_pages(self, pages: Addresses) -> Status:
+        self.asked.set()
+        assert self.unlocked.wait(PATIENCE_S)
+        return np.zeros(len(pages), np.int32)
+
+
+@contextmanager
+def while_locked(query: Callable[[Memory], object]) -> Iterator[None]:
+    """Run a query of locked memory in another thread; the caller's block runs while it waits."""
+    memory = LockedMemory()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(query, cast(Memory, memory))
+        try:
+            assert memory.asked.wait(PATIENCE_S)
+            yield
+        finally:
+            memory.unlocked.set()
+        done.result()
+
+
+def results(charge: Charge) -> tuple[int, list[int], list[int]]:
+    """What other threads read, read in a thread that must not wait."""
+    with ThreadPoolExecutor(1) as pool:
+        fast_bytes = pool.submit(charge.charged_bytes)
+        by_tier = pool.submit(charge.resident_bytes)
+        tiers = pool.submit(lambda: page_tiers(charge)[1])
+        return (
+            fast_bytes.result(PATIENCE_S),
+            by_tier.result(PATIENCE_S),
+            tiers.result(PATIENCE_S),
+        )
+
+
+def test_a_locked_process_delays_the_refresh_but_not_the_results() -> None:
+    charge = make(BIRTHS, DROPS, 100)
+    charge.begin(1)
+    before = (4 * PAGE, [4 * PAGE, 0], [0] * 4 + [NO_TIER] * 4)
+    with while_locked(lambda memory: charge.refresh(memory, 1)):
+        assert (results(charge), charge.residency_known) == (before, False)
+    # All pages of the arena and the heap turn out to be resident.
+    assert (charge.charged_bytes(), charge.residency_known) == (16 * PAGE, True)
+    assert charge.resident_bytes() == [16 * PAGE, 0]
+
+
+def test_a_locked_process_delays_the_recheck_but_not_the_results() -> None:
+    charge = make(BIRTHS, DROPS, 100)
+    charge.begin(1)
+    before = (4 * PAGE, [4 * PAGE, 0], [0] * 4 + [NO_TIER] * 4)
+    with while_locked(lambda memory: charge.recheck(memory, np.array([5, 6]), 1)):
+        assert results(charge) == before
+    assert charge.resident_bytes() == [6 * PAGE, 0]
 
 
 STRETCHES = 2

@@ -7,11 +7,13 @@ import ctypes
 import errno
 import mmap
 import os
+from typing import cast
 
 import numpy as np
 
-from sentineld.migrate.process_memory import KernelMemory
+from sentineld.migrate.process_memory import KernelMemory, Memory
 from sentineld.migrate.residency_map import ABSENT, PageMaps, ResidencyMap
+from sentineld.migrate.syscalls import Addresses, Status
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.plan.residency import ABSENT as ABSENT_TIER
@@ -42,6 +44,20 @@ def test_apply_takes_nodes_and_absence_and_ignores_other_errors() -> None:
     status = np.array([1, -errno.ENOENT, -errno.EFAULT, -errno.EBUSY, 0], np.int32)
     assert residency.apply(np.arange(5), status) == 3
     assert residency.nodes.tolist() == [1, -1, -1, 0, 0]
+
+
+def test_a_map_changes_when_a_reading_replaces_it_and_not_before() -> None:
+    class AllSlow:
+        def query_pages(self, pages: Addresses) -> Status:
+            return np.where(pages == pages[0], -errno.EBUSY, 1).astype(np.int32)
+
+    residency = ResidencyMap(1 << 30, 4 * PAGE)
+    residency.births(0, 2 * PAGE, 0)
+    found = residency.read(cast(Memory, AllSlow()))
+    assert (residency.nodes.tolist(), residency.fast_pages) == ([0, 0, ABSENT, ABSENT], 2)
+    assert residency.replace(found) == 3
+    assert (residency.nodes.tolist(), residency.fast_pages) == ([0, 1, 1, 1], 1)
+    assert residency.read(cast(Memory, AllSlow())) == []
 
 
 def test_sums_and_pages_to_move_by_tier() -> None:

@@ -68,10 +68,25 @@ def test_memory_is_released_only_when_its_pages_are_gone(process: Process) -> No
     shared.budgets.reserve(link, SHARED)
     process.enter(replace(PLANNED, budget_bytes=2 * PAGE))
     assert following.managed is not None
+    wait(lambda: following.managed and following.managed.residency_known)
     charged_bytes = following.managed.fast_bytes()
     assert 2 * PAGE < charged_bytes <= 7 * PAGE
     made.settle(following)
     assert 2 * PAGE <= shared.budgets.held_bytes(link) <= charged_bytes
+
+
+def test_memory_is_not_released_before_the_resident_pages_are_known(process: Process) -> None:
+    made, shared = joined(process)
+    link, following = process.linked.link, process.following
+    shared.budgets.reserve(link, SHARED)
+    wait(lambda: following.managed and following.managed.residency_known)
+    with process.pages.querying:
+        process.enter(replace(PLANNED, budget_bytes=2 * PAGE))
+        made.settle(following)
+        assert shared.budgets.held_bytes(link) == SHARED
+    wait(lambda: following.managed and following.managed.residency_known)
+    made.settle(following)
+    assert shared.budgets.held_bytes(link) <= 7 * PAGE
 
 
 def test_a_first_share_that_shrinks_before_the_plan_is_made_is_released() -> None:
