@@ -32,6 +32,10 @@ from sentineld.session.live.shapes import Planned
 
 log = logging.getLogger(__name__)
 
+IDLE_WAKE_UP_S = 0.01
+"""Pause after a wake-up without a new boundary. The process owns the eventfd and can keep it
+readable. Without the pause, the thread would then occupy a CPU core."""
+
 
 class Managed:
     """The plan, its mover and the boundary thread. The boundary thread wakes when the shim writes
@@ -174,10 +178,21 @@ class Managed:
         poll = select.poll()
         poll.register(self._link.event_fd, select.POLLIN)
         poll.register(self._stop_fd, select.POLLIN)
+        reached, idle = -1, False
         while not self._stop.is_set():
             poll.poll()
             self._link.clear_event()
-            self.mover.notify(self._link.segment.position())
+            position = self._link.segment.position()
+            if position > reached:
+                reached, idle = position, False
+                self.mover.notify(position)
+            elif not idle:
+                # The shim stores a boundary's position before it writes to the eventfd. So the
+                # wake-up before this one may have read the position of this one's boundary. This
+                # can't happen twice in a row.
+                idle = True
+            else:
+                self._stop.wait(IDLE_WAKE_UP_S)
 
 
 def _mover(tiers: Tiers, plan: Plan, profile: Profile, process: ProcessPorts) -> PlanMover:

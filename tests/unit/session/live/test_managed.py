@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -163,6 +164,37 @@ def test_the_pagers_reads_for_faults_are_counted(
     monkeypatch.setattr(type(link), "paging", PagingSegment(words))
     found = process.managed.progress(link.segment.words())
     assert (found.faults, found.fault_reads, found.fault_read_ns) == (30, 20, 5_000_000)
+
+
+def test_wake_ups_without_a_boundary_cost_pauses(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process keeps its eventfd readable."""
+    event_fd, wait_for = process.linked.link.event_fd, threading.Event.wait
+    notified: list[int] = []
+    notified_at_pauses: list[int] = []
+
+    def pause(event: threading.Event, timeout: float | None = None) -> bool:
+        if timeout != managed_module.IDLE_WAKE_UP_S:
+            return wait_for(event, timeout)
+        notified_at_pauses.append(len(notified))
+        # The process passes one boundary in each of three pauses, and then no more.
+        passed = len(notified_at_pauses)
+        if passed > 3:
+            return wait_for(event)
+        process.linked.set(position=10 << 32 | passed)
+        return False
+
+    monkeypatch.setattr(process.managed.mover, "notify", notified.append)
+    monkeypatch.setattr(threading.Event, "wait", pause)
+    before, readable = os.dup(event_fd), os.eventfd(1 << 30, os.EFD_SEMAPHORE)
+    os.dup2(readable, event_fd)
+    os.eventfd_write(before, 1)  # the thread may be waiting for the replaced eventfd
+    os.close(before)
+    os.close(readable)
+    wait(lambda: len(notified_at_pauses) == 4)
+    assert notified_at_pauses == [1, 2, 3, 4]
+    assert notified == [10 << 32 | boundary for boundary in range(4)]
 
 
 @pytest.mark.parametrize("place", ["eventfd", "memory", "_mover"])
