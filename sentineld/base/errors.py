@@ -58,3 +58,8 @@ class SentinelError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+def hung_up() -> SentinelError:
+    """The error that ends a verb whose caller has hung up."""
+    return SentinelError("failed", "the caller has hung up")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sentineld.base.commands import Command, Commands
-from sentineld.base.errors import SentinelError
+from sentineld.base.errors import SentinelError, hung_up
 from sentineld.base.log_events import LOGGED_FIELDS, LogEvent, about
 from sentineld.base.log_limit import LOGGED_USER
 from sentineld.base.units import FastBudget
@@ -139,18 +139,25 @@ class HeatSession:
         """Begin to manage the processes. Raises RuntimeError if no thread can be started."""
         self._thread.start()
 
-    def attach(self, fast: FastBudget | None, terms: TermChanges | None) -> None:
-        """Change the budget, or the terms of the share. None keeps them. Raises SentinelError."""
+    def attach(
+        self, fast: FastBudget | None, terms: TermChanges | None, gone: threading.Event
+    ) -> None:
+        """Change the budget, or the terms of the share. None keeps them. gone: set when the caller
+        has hung up; nothing is changed then. Raises SentinelError."""
 
         def change() -> None:
+            if gone.is_set():
+                raise hung_up()
             named = Attached(self.target.title, argument_of(self.target))
             goal = changed_goal(self.goal, named, fast, None, terms)
             self._reserve(goal)
             self.goal = goal
 
         try:
-            self._commands.call(change, lambda: self.ended)
+            self._commands.call(change, lambda: self.ended or gone.is_set())
         except EOFError:
+            if gone.is_set():
+                raise hung_up() from None
             raise SentinelError(
                 "no-such-process", f"{self.target.title}: {self.status.reason}", "attach it again"
             ) from None
@@ -177,9 +184,11 @@ class HeatSession:
         goal = {"policy": TEMPERATURE, "fast": self.goal.fast_text}
         return {"session": self.name, "uid": self.uid, **goal, **process}
 
-    def join(self) -> None:
-        """Wait until the processes are released, which takes at most about two windows."""
-        self._thread.join()
+    def join(self, timeout_s: float) -> bool:
+        """Wait until the processes are released; returns whether they are. This takes at most about
+        two windows, or longer if a process keeps its address space locked."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     # The session's thread.
 

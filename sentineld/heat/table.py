@@ -7,7 +7,7 @@ import logging
 import threading
 from typing import NamedTuple
 
-from sentineld.base.errors import SentinelError
+from sentineld.base.errors import SentinelError, hung_up
 from sentineld.base.log_events import LogEvent, about
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.heat.paging_out import usable_bytes
@@ -22,6 +22,9 @@ from sentineld.session.turns import Turns
 from sentineld.session.work.planning import Goal
 
 log = logging.getLogger(__name__)
+
+GONE_CHECK_S = 0.25
+"""Interval at which detach() checks whether its caller has hung up."""
 
 
 class Wanted(NamedTuple):
@@ -81,11 +84,13 @@ class HeatTable:
         caller_uid: int,
         wanted: Wanted,
         fast: FastBudget | None,
-        terms: TermChanges | None = None,
+        terms: TermChanges | None,
+        gone: threading.Event,
     ) -> HeatSession:
         """Begin to manage a target, or change the budget of a managed target, or the terms of its
         share. fast: None keeps the budget of a managed target; a new target then shares the shared
-        budget or, if there is none, gets the configured budget. Raises SentinelError."""
+        budget or, if there is none, gets the configured budget. gone: set when the caller has hung
+        up. Raises SentinelError."""
         session = self.find(wanted)
         if session is not None:
             _require_own(session, caller_uid)
@@ -97,7 +102,7 @@ class HeatTable:
                 )
             if wanted.is_group:
                 _require_whole(session, caller_uid)
-            session.attach(fast, terms)
+            session.attach(fast, terms, gone)
             return session
         self._require_substrate()
         goal = first_goal(self._machine, fast, TEMPERATURE, terms)
@@ -182,19 +187,14 @@ class HeatTable:
             if session.target.is_group or session.target.pid == pid:
                 session.leave_out(pid)
 
-    def detach(self, session: HeatSession, caller_uid: int) -> None:
-        """Stop managing a target. Raises SentinelError."""
+    def detach(self, session: HeatSession, caller_uid: int, gone: threading.Event) -> None:
+        """Stop managing a target. gone: set when the caller has hung up; the session still ends,
+        but is not waited for. Raises SentinelError."""
         _require_own(session, caller_uid)
         session.end("detached")
-        session.join()
-
-    def close(self) -> None:
-        """End all sessions."""
-        sessions = self.all()
-        for session in sessions:
-            session.end("the daemon stops")
-        for session in sessions:
-            session.join()
+        while not session.join(GONE_CHECK_S):
+            if gone.is_set():
+                raise hung_up()
 
     def _require_substrate(self) -> None:
         substrate = self._machine.substrate

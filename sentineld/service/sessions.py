@@ -43,7 +43,8 @@ log = logging.getLogger(__name__)
 
 RECORDED_STEPS_MAX = 100
 CLOSE_S = 10.0
-"""Maximum time for which a stopping daemon waits until all sessions have ended."""
+"""Maximum time for which a stopping daemon waits until all sessions have ended, with the shim and
+without."""
 EXIT_CHECK_S = 2.0
 """Interval at which beat() looks for processes that have exited and reads energy counters."""
 
@@ -134,14 +135,18 @@ class Sessions:
                 self._machine.rapl.joules()  # read the counters before they wrap
 
     def close(self) -> None:
-        """Release every process; the state files stay for the next daemon."""
-        sessions = self.all()
+        """Release every process; the state files stay for the next daemon. Returns after CLOSE_S
+        at the latest, because the event loop's thread waits meanwhile."""
+        sessions, heat = self.all(), self.heat.all()
         for session in sessions:
             session.close()
+        for one in heat:
+            one.end("the daemon stops")
         deadline_s = time.monotonic() + CLOSE_S
         for session in sessions:
             session.join(max(0.0, deadline_s - time.monotonic()))
-        self.heat.close()
+        for one in heat:
+            one.join(max(0.0, deadline_s - time.monotonic()))
 
     # Verbs: (caller, arguments) -> JSON-serialisable result, or WithFile.
 
@@ -176,7 +181,8 @@ class Sessions:
         managed = not wanted.is_group and self.heat.find(wanted) is not None
         default = TEMPERATURE if self._machine.substrate.swap or managed else None
         if (policy or default) == TEMPERATURE and self._with_shim(wanted.pid) is None:
-            return self._described_heat(self.heat.attach(caller.uid, wanted, fast, terms))
+            heat = self.heat.attach(caller.uid, wanted, fast, terms, caller.gone)
+            return self._described_heat(heat)
         session = self._of_caller(caller.uid, arguments)
         if policy == TEMPERATURE:
             raise SentinelError(
@@ -194,7 +200,7 @@ class Sessions:
         wanted = _wanted(arguments)
         heat = self.heat.find(wanted)
         if heat is not None:
-            self.heat.detach(heat, caller.uid)
+            self.heat.detach(heat, caller.uid, caller.gone)
             return self._described_heat(heat)
         if wanted.cgroup:
             raise SentinelError(

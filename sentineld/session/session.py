@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from sentineld.base.commands import Backlog, Command, Commands
-from sentineld.base.errors import SentinelError
+from sentineld.base.errors import SentinelError, hung_up
 from sentineld.base.log_events import LOGGED_FIELDS, LogEvent, about
 from sentineld.base.log_limit import LOGGED_USER
 from sentineld.base.units import FastBudget
@@ -197,13 +197,13 @@ class Session:
         in which the driver refuses the verb."""
         while self.lifecycle.state is State.ENTERING and self.following.managed is not None:
             if gone.wait(RECORDING_POLL_S):
-                raise _hung_up()
+                raise hung_up()
 
     def _result_of(self, request: Request[Result], gone: threading.Event) -> Result:
         while not request.over(POLL_S):
             if gone.is_set():
                 self._commands.put(lambda: self._driver.cancel(request))
-                raise _hung_up()
+                raise hung_up()
         return request.wait()
 
     def end(self, reason: str) -> None:
@@ -231,7 +231,7 @@ class Session:
 
         def unless_gone() -> Result:
             if gone.is_set():
-                raise _hung_up()
+                raise hung_up()
             made.append(function())
             return made[0]
 
@@ -250,7 +250,7 @@ class Session:
                 # The session's thread may be running unless_gone() at this moment. It runs undo()
                 # after unless_gone() has returned.
                 self._commands.put(undo)
-                raise _hung_up() from None
+                raise hung_up() from None
             raise self.not_yet("can't be reached") from None
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
             raise SentinelError(
@@ -353,7 +353,3 @@ class Session:
             self._driver.end(f"it has failed {self._failures} times; the last time: {reason}")
         else:
             self._driver.unmanage(reason)
-
-
-def _hung_up() -> SentinelError:
-    return SentinelError("failed", "the caller has hung up")

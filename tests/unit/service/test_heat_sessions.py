@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verbs and the daemon's end while the session of a process without the shim is stuck in a turn."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.config import Config, TierOverrides
+from sentineld.control.server import Caller
+from sentineld.heat import table
+from sentineld.heat.members import Members
+from sentineld.host.swap import Swap
+from sentineld.machine import swapped
+from sentineld.machine.machine import Machine
+from sentineld.machine.swapped import SwapSubstrate
+from sentineld.service import sessions as module
+from sentineld.service.sessions import Sessions
+from sentineld.session.state import StateFiles
+from tests.unit.block_process import block_process
+from tests.unit.waiting import PATIENCE_S, wait
+
+GIB = 1 << 30
+
+
+class Stuck:
+    """The table of sessions, and a session whose turns wait until `let` is set."""
+
+    def __init__(self, sessions: Sessions, pid: int, let: threading.Event) -> None:
+        self.sessions, self.let = sessions, let
+        self.arguments = {"pid": pid, "fast": "1G"}
+        sessions.attach(self.caller(), self.arguments)
+        (self.session,) = sessions.heat.all()
+
+    def caller(self, gone: bool = False) -> Caller:
+        caller = Caller(os.getuid(), threading.Event())
+        if gone:
+            caller.gone.set()
+        return caller
+
+    def ended(self) -> bool:
+        """Let the session go on, and wait until it has ended."""
+        self.let.set()
+        wait(lambda: self.session.ended)
+        return self.session.join(PATIENCE_S)
+
+
+@pytest.fixture
+def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
+    turned, let = threading.Event(), threading.Event()
+
+    def look(_: Members) -> None:
+        turned.set()
+        let.wait()
+
+    for one in (swapped, table):
+        monkeypatch.setattr(one, "read_swap", lambda: Swap(8 * GIB, 0))
+    monkeypatch.setattr(Members, "look", look)
+    config = Config(tiers=TierOverrides(swap=True))
+    substrate = SwapSubstrate(config.tiers)
+    sessions = Sessions(Machine(config, substrate, substrate.tiers(), []), StateFiles(tmp_path))
+    with block_process() as process:
+        made = Stuck(sessions, process.pid, let)
+        assert turned.wait(PATIENCE_S)
+        yield made
+        let.set()
+        sessions.close()
+
+
+def in_time(stuck: Stuck, call: Any, *arguments: object) -> None:
+    """Call a function in another thread, which must end although the session is stuck. Raises the
+    function's error."""
+    with ThreadPoolExecutor(1) as pool:
+        called = pool.submit(call, *arguments)
+        try:
+            called.result(PATIENCE_S)
+        finally:
+            # If the function waits for the session, let it end, so that the test ends.
+            if not called.done():
+                stuck.let.set()
+
+
+def test_a_stopping_daemon_waits_for_a_limited_time(
+    stuck: Stuck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLOSE_S", 0.01)
+    in_time(stuck, stuck.sessions.close)
+    assert not stuck.session.ended
+    assert stuck.ended()
+
+
+def test_a_detach_ends_when_its_caller_hangs_up(stuck: Stuck) -> None:
+    with pytest.raises(SentinelError, match="the caller has hung up"):
+        in_time(stuck, stuck.sessions.detach, stuck.caller(gone=True), stuck.arguments)
+    assert not stuck.session.ended
+    assert stuck.ended()
+    assert stuck.session.status.reason == "detached"
+
+
+def test_a_new_budget_whose_caller_hangs_up_is_not_set(stuck: Stuck) -> None:
+    session, before = stuck.session, stuck.session.goal
+    arguments = {**stuck.arguments, "fast": "2G"}
+    with pytest.raises(SentinelError, match="the caller has hung up"):
+        in_time(stuck, stuck.sessions.attach, stuck.caller(gone=True), arguments)
+    stuck.let.set()
+    stuck.sessions.detach(stuck.caller(), stuck.arguments)  # after the attach, in the same thread
+    assert session.goal == before
