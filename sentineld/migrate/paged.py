@@ -9,6 +9,7 @@ page can be evicted.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -86,7 +87,7 @@ class PagedMemory:
             left = self._append(evict, space, page_ranges(index[resident[inside]], 1))
             if left:
                 resident[inside[np.isin(index, _pages_of(left))]] = False
-        os.eventfd_write(self._wake_fd, 1)
+        self._wake()
         stuck = (status >= 0) & ~resident
         status[resident] = node
         status[stuck] = -errno.EBUSY
@@ -143,11 +144,17 @@ class PagedMemory:
         left = self._paging.append(evict, space, ranges)
         waited_s = 0.0
         while left and evict and waited_s < ROOM_WAIT_S:
-            os.eventfd_write(self._wake_fd, 1)
+            self._wake()
             self._sleep(ROOM_POLL_S)
             waited_s += ROOM_POLL_S
             left = self._paging.append(evict, space, left)
         return left
+
+    def _wake(self) -> None:
+        """Wake the pager. The process can fill the eventfd's counter; then the pager is already
+        being woken."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_write(self._wake_fd, 1)
 
     def _parts(self, pages: Addresses) -> list[tuple[Space, Integers, Integers]]:
         """(space, indices into `pages`, indices into the space's map) for each space that has some

@@ -94,6 +94,19 @@ def test_runs_of_resident_pages_are_queued(
     assert status.tolist() == [gone, 1, 1, 1, gone, gone, gone, gone, 1, gone, 1]
 
 
+def test_a_pager_whose_eventfd_is_full_is_being_woken_already(
+    memory: PagedMemory, segment: Segment, words: npt.NDArray[np.void], wake_fd: int
+) -> None:
+    os.eventfd_write(wake_fd, (1 << 64) - 2)  # the largest count
+    segment.maps[Space.HEAP][:4] = 1
+    assert memory.move_pages(page_addresses(HEAP, 4 * PAGE, PAGE), 1).status.tolist() == [1] * 4
+    assert queued(words, "evict") == [(0, 4, 1)]
+    # While the queue is full, the pager is woken again and again.
+    words["evict"]["head"] = protocol.QUEUE_RANGES
+    status = memory.move_pages(page_addresses(HEAP, 4 * PAGE, PAGE), 1).status
+    assert status.tolist() == [-errno.EBUSY] * 4
+
+
 def test_promotions_are_queued_apart(
     memory: PagedMemory, segment: Segment, words: npt.NDArray[np.void]
 ) -> None:
