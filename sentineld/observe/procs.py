@@ -218,6 +218,7 @@ class ProcessWatcher:
                 self._follow(connector)
         except OSError as error:
             self.note = f"forks and execs are no longer observed: {error}"
+            log.warning("%s", self.note)
         finally:
             connector.close()
 

@@ -18,6 +18,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.observe import procs
 from sentineld.observe.pidfd import Pidfd, children
+from sentineld.observe.proc_connector import Fork
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
 from tests.unit.observe.trees import Tree
 from tests.unit.waiting import wait
@@ -220,6 +221,37 @@ def test_exits_are_reported_without_netlink() -> None:
     if "unshare" in result.stderr:
         pytest.skip(result.stderr.strip())
     assert result.stdout.startswith("exit True only exits are observed, not forks and execs:")
+
+
+def test_an_error_of_the_connector_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Connector:
+        """Delivers one event and then fails."""
+
+        waits = 0
+
+        def wait(self, wake_fd: int) -> None:
+            self.waits += 1
+            if self.waits > 1:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        def events(self) -> Iterator[Fork]:
+            yield Fork(os.getppid(), os.getpid(), 1)
+
+        def close(self) -> None:
+            closed.set()
+
+    closed = threading.Event()
+    monkeypatch.setattr(procs, "ProcConnector", Connector)
+    watching = ProcessWatcher(lambda event: None)
+    watching.start()
+    assert closed.wait(WAIT_SECONDS)
+    watching.close()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.message == watching.note
+    assert "no longer observed" in watching.note
 
 
 def test_a_tree_takes_a_limited_number_of_descriptors(
