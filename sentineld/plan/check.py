@@ -59,6 +59,7 @@ def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
     _kept_slow_pages(plan, profile)
     _placed(profile, found)
     if budget_bytes is not None:
+        _known(profile, found)
         budget = budget_bytes // profile.page_bytes
         charged = peak_fast_pages(plan, profile, found)
         _budget(charged, budget)
@@ -262,6 +263,22 @@ def _placed(profile: Profile, found: Residency) -> None:
             f"tensor {_first(found.tensor, wrong)} is not always {placement.name.lower()}, where"
             " the script has placed it",
         )
+
+
+def _known(profile: Profile, found: Residency) -> None:
+    """Check that the plan gives each page of a persistent tensor a tier.
+
+    Pages without a tier stay where they are. They may be in fast memory, but peak_fast_pages() does
+    not count them.
+    """
+    persistent = profile.tensors["slot"][found.tensor] < 0
+    lost = np.flatnonzero(persistent & (found.tier == UNKNOWN).any(axis=0))
+    _ensure(
+        not len(lost),
+        "budget",
+        f"tensor {_first(found.tensor, lost)} has pages without a tier, which may be in fast"
+        " memory",
+    )
 
 
 def _budget(charged: Integers, budget: int) -> None:

@@ -163,10 +163,16 @@ def _without(profile: Profile, kept: Integers) -> Profile:
 
 
 def _unplanned(name: str, rest: Profile, budget_bytes: int) -> Plan:
-    """A plan for tensors that the step does not access: they stay where they are."""
+    """A plan for tensors that the step does not access: all of them are slow.
+
+    The persistent ones are moved to the slow tier when the plan is entered. Otherwise, they could
+    stay in fast memory, which the plan's peak would not include.
+    """
     waits = np.full(rest.stretch_count, -1, np.int64)
     plan = draft(name, rest, budget_bytes, build_layout(rest, (), waits, heap_tier=1))
-    return replace(plan, reasons=("slow: not accessed in the step",) * len(rest.tensors))
+    initial = _heap_ranges(plan, rest, np.flatnonzero(persistent(rest)), 1)
+    reasons = ("slow: not accessed in the step",) * len(rest.tensors)
+    return replace(plan, initial=initial, reasons=reasons)
 
 
 def _joined(plan: Plan, profile: Profile, placed: _Placed, kept: Integers, tiers: Tiers) -> Plan:
@@ -201,16 +207,23 @@ def _layout(layout: Layout, profile: Profile, placed: _Placed, paged: bool) -> L
 
 def _initial(plan: Plan, profile: Profile, placed: _Placed) -> Table:
     """MOVE_DTYPE: the ranges of the placed tensors that were allocated before the step."""
+    lasting = persistent(profile)
+    return np.concatenate(
+        [
+            _heap_ranges(plan, profile, np.flatnonzero(placed.on[placement] & lasting), tier)
+            for placement, tier in TIERS.items()
+        ]
+    )
+
+
+def _heap_ranges(plan: Plan, profile: Profile, rows: Integers, tier: int) -> Table:
+    """MOVE_DTYPE: the ranges of these persistent tensors, on this tier at boundary 0."""
     _, offset = places(plan, profile)
-    parts = [np.zeros(0, MOVE_DTYPE)]
-    for placement, tier in TIERS.items():
-        rows = np.flatnonzero(placed.on[placement] & persistent(profile))
-        ranges = np.zeros(len(rows), MOVE_DTYPE)
-        ranges["space"], ranges["tier"], ranges["tensor"] = Space.HEAP, tier, rows
-        ranges["offset"] = offset[rows]
-        ranges["bytes"] = tensor_pages(profile)[rows] * profile.page_bytes
-        parts.append(coalesce(ranges))
-    return np.concatenate(parts)
+    ranges = np.zeros(len(rows), MOVE_DTYPE)
+    ranges["space"], ranges["tier"], ranges["tensor"] = Space.HEAP, tier, rows
+    ranges["offset"] = offset[rows]
+    ranges["bytes"] = tensor_pages(profile)[rows] * profile.page_bytes
+    return coalesce(ranges)
 
 
 def _evicting(plan: Plan, profile: Profile) -> Plan:

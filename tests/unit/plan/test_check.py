@@ -135,6 +135,18 @@ def test_one_page_over_the_budget_is_rejected() -> None:
     verify(toy_plan(), toy_profile(), None)
 
 
+def test_a_budget_requires_a_tier_for_each_persistent_page() -> None:
+    plan = moves(toy_plan())
+    verify(plan, toy_profile(), 7 * PAGE)
+    # Without initial ranges, and without those of the state's last two pages.
+    for lacking in (plan.initial[:0], plan.initial[[0, 2]]):
+        kept = replace(plan, initial=lacking)
+        verify(kept, toy_profile(), None)
+        with pytest.raises(PlanError, match="tensor 3 has pages without a tier") as error:
+            verify(kept, toy_profile(), 7 * PAGE)
+        assert error.value.name == "budget"
+
+
 def test_births_wait_for_the_demotions_that_make_room() -> None:
     # The whole state moves, and the activation is born in stretch 1 instead of 0. Charged pages:
     # stretch 0: pool 1 + parameter 2 + state being demoted 4 = 7

@@ -145,6 +145,22 @@ def test_a_step_may_access_placed_tensors_only() -> None:
     verify(plan, profile, 7 * PAGE)
 
 
+def test_a_tensor_that_is_neither_placed_nor_accessed_is_moved_to_slow_memory() -> None:
+    profile = placed(fast=[ACTIVATION, SCRATCH, PARAMETER], slow=[GRADIENT])
+    accesses = profile.accesses[profile.accesses["tensor"] != STATE]
+    profile = replace(profile, accesses=accesses)
+    policy = Slow()
+    plan = planned(policy, profile, two_tiers(), 7 * PAGE)
+    assert not policy.asked
+    assert plan.initial[["tensor", "tier", "offset", "bytes"]].tolist() == [
+        (STATE, 1, 0, 4 * PAGE),
+        (PARAMETER, 0, 4 * PAGE, 2 * PAGE),
+    ]
+    assert plan.initial_tier[STATE] == 1
+    assert plan.reasons[STATE] == "slow: not accessed in the step"
+    verify(plan, profile, 7 * PAGE)
+
+
 def test_the_kernel_s_placement_keeps_its_prediction() -> None:
     profile = placed(fast=[PARAMETER])
     plan = planned(
