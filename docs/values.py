@@ -141,6 +141,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "emulated.debt_min": (DELAY_C, "PAY_NS_MIN"),
     "emulated.credit_max": (DELAY_C, "CREDIT_NS_MAX"),
     "huge.ranges": (HUGE, "RANGES_MAX"),
+    "cuts.max": (CUTS, "CUTS_MAX"),
     "cuts.stretch_share": (CUTS, "STRETCH_SHARE_MAX"),
     "cuts.touched_share": (CUTS, "TOUCHED_SHARE_MAX"),
     "shim.tensor_bytes": (PROTOCOL, "TENSOR_BYTES_MIN"),

@@ -25,6 +25,11 @@ TOUCHED_SHARE_MAX = 0.5
 """Limit on the bytes that a stretch touches, as a share of the budget. A stretch that touches more
 bytes is cut if a cut is possible there."""
 
+CUTS_MAX = 1000
+"""Limit on the number of cuts of a step. The planners hold tables with an entry for each tensor and
+stretch, so with too many stretches they exceed plan_memory_bytes. A step of 9603 tensors and 1006
+stretches can be planned (docs/policies.md)."""
+
 TOUCHED_OVER_BORN = 2.0
 """Estimated bytes touched per byte allocated in the forward and backward passes. The passes write
 the bytes that they allocate, and they read about as many."""
@@ -43,9 +48,11 @@ def choose_cuts(
 
     Each stretch is cut as late as the limits on its duration and touched bytes allow, which gives
     the fewest cuts. A cut is only possible at an allocation, so a stretch between distant
-    allocations can exceed the limits.
+    allocations can exceed the limits. If there were more than CUTS_MAX cuts, the limit on touched
+    bytes is raised: with a very small budget, every allocation would become a cut.
 
-    share_max: maximum duration of a stretch, as a share of the step's time.
+    share_max: maximum duration of a stretch, as a share of the step's time. For CUTS_MAX to hold,
+        it must be at least 3 / CUTS_MAX.
     """
     allocs = allocation_records(step)
     boundaries = boundary_records(step)
@@ -55,13 +62,36 @@ def choose_cuts(
     ends = np.append(begins[1:], step.end_ns)
     limit_ns = max(int((step.end_ns - begins[0]) * share_max), 1)
     limit_bytes = max(int(budget_bytes * TOUCHED_SHARE_MAX), 1)
-    cuts: list[int] = []
     # If records were lost, boundary cursors can exceed the number of recorded allocations.
     firsts = np.minimum(boundaries["bytes"], len(allocs)).astype(np.int64)
     lasts = np.append(firsts[1:], len(allocs))
-    for begin, end, first, last in zip(
-        begins.tolist(), ends.tolist(), firsts.tolist(), lasts.tolist(), strict=True
-    ):
+    stretches = list(
+        zip(begins.tolist(), ends.tolist(), firsts.tolist(), lasts.tolist(), strict=True)
+    )
+    touched_bytes = int(touched[-1])
+    cuts = _cuts(stretches, times, touched, limit_ns, limit_bytes)
+    while len(cuts) > CUTS_MAX and limit_bytes < touched_bytes:
+        limit_bytes = max(2 * limit_bytes, touched_bytes // CUTS_MAX)
+        cuts = _cuts(stretches, times, touched, limit_ns, limit_bytes)
+    return np.array(cuts, dtype=np.uint32)
+
+
+def _cuts(
+    stretches: list[tuple[int, int, int, int]],
+    times: npt.NDArray[np.int64],
+    touched: npt.NDArray[np.int64],
+    limit_ns: int,
+    limit_bytes: int,
+) -> list[int]:
+    """The cuts for these limits on a stretch's duration and touched bytes.
+
+    stretches: for each stretch between boundaries, its begin and end in ns, its first allocation
+        and the one after its last.
+    times: the time of each allocation, in ns.
+    touched: for each allocation, the bytes touched before it; the last entry is the step's sum.
+    """
+    cuts: list[int] = []
+    for begin, end, first, last in stretches:
         since, cursor = begin, first
         while cursor < last:
             full = touched[cursor] + limit_bytes
@@ -77,7 +107,7 @@ def choose_cuts(
                 break
             cuts.append(cut)
             since, cursor = int(times[cut]), cut
-    return np.array(cuts, dtype=np.uint32)
+    return cuts
 
 
 def before_optional(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from sentineld.model.protocol import Boundary, Event
-from sentineld.plan.cuts import before_optional, choose_cuts, provisional_layout
+from sentineld.plan.cuts import CUTS_MAX, before_optional, choose_cuts, provisional_layout
 from sentineld.profile.lifetimes import step_lifetimes
 from sentineld.profile.steps import Step, StepCutter
 from tests.unit.trainer import MIB, PAGE, Trainer
@@ -83,6 +83,13 @@ def test_lost_records_are_tolerated() -> None:
             cuts = choose_cuts(left, PAGE, share_max=0.01)
             assert np.all(np.diff(cuts.astype(np.int64)) > 0)
             assert np.all(cuts < len(allocs) - lost)
+
+
+def test_the_number_of_cuts_is_limited() -> None:
+    cuts = choose_cuts(optimizer_step(10_000), 1)
+    assert CUTS_MAX / 2 < len(cuts) <= CUTS_MAX
+    # The cuts are spread evenly over the step.
+    assert np.unique(np.diff(cuts.astype(np.int64))).tolist() == [10]
 
 
 def test_short_stretches_are_not_cut() -> None:
