@@ -66,14 +66,15 @@ class Mover:
         tiers: Tiers,
         planned: PlannedStep,
         process: ProcessPorts,
+        budget_bytes: int,
         page_bytes: int = PAGE_BYTES,
     ) -> None:
+        """budget_bytes: the session's budget. Unmanaged bytes are charged to it, too, so it is
+        larger than plan.budget_bytes, by the unmanaged bytes that the plan has left room for."""
         plan, step, memory = planned.plan, planned.step, process.memory
         self.pid = process.pid
         self.ledger = Ledger()
         self._spaces = PageMaps(tiers, process.spaces, page_bytes)
-        # Charge counts unmanaged bytes, too; the plan's own budget does not include them.
-        budget_bytes = plan.budget_bytes + process.unmanaged_bytes()
         self._charge = Charge(
             self._spaces, step, plan.layout.waits, budget_bytes, process.unmanaged_bytes
         )

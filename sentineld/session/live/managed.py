@@ -17,8 +17,7 @@ from sentineld.migrate.pager_moves import PagerMoves
 from sentineld.migrate.ports import PlanMover, PlannedStep, ProcessPorts
 from sentineld.migrate.process_memory import Memory
 from sentineld.model import protocol
-from sentineld.model.plan import Plan, Space
-from sentineld.model.profile import Profile
+from sentineld.model.plan import Space
 from sentineld.model.tiers import Tiers
 from sentineld.observe.control_segment import ShimWords
 from sentineld.observe.shim_link import ShimLink
@@ -58,7 +57,7 @@ class Managed:
         Raises SentinelError, or OSError if no descriptor is free.
         """
         self.plan = plan = planned.plan
-        self.profile = profile = planned.profile
+        self.profile = planned.profile
         self._link = link
         words = link.segment.words()
         self.spaces = {
@@ -83,7 +82,7 @@ class Managed:
                 unmanaged_bytes=self._unmanaged_bytes,
                 ended=on_exit,
             )
-            self.mover = _mover(tiers, plan, profile, ports)
+            self.mover = _mover(tiers, planned, ports)
             failed.pop_all()
         self._pump = threading.Thread(
             target=self._carry, name=f"boundaries-{link.pid}", daemon=True
@@ -195,8 +194,9 @@ class Managed:
                 self._stop.wait(IDLE_WAKE_UP_S)
 
 
-def _mover(tiers: Tiers, plan: Plan, profile: Profile, process: ProcessPorts) -> PlanMover:
-    memory = process.memory
+def _mover(tiers: Tiers, planned: Planned, process: ProcessPorts) -> PlanMover:
+    memory, plan = process.memory, planned.plan
     if isinstance(memory, PagedMemory):
         return PagerMoves(memory, plan, process)
-    return Mover(tiers, PlannedStep.of(plan, profile), process)
+    step = PlannedStep.of(plan, planned.profile)
+    return Mover(tiers, step, process, planned.budget_bytes)

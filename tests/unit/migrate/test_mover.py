@@ -30,19 +30,30 @@ TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
 PATIENCE_S = 120.0
 ARENA = 1 << 30
 NO_BIRTHS = np.zeros(0, BIRTH_DTYPE)
+UNMANAGED_BYTES = 3 * PAGE
+PLAN_BYTES = 1 << 20
 
 
 class Run:
     """A mover for a sleeping process. The spaces are not mapped, so all pages are absent."""
 
-    def __init__(self, memory: Memory | None = None, births: Table = NO_BIRTHS) -> None:
+    def __init__(
+        self,
+        memory: Memory | None = None,
+        births: Table = NO_BIRTHS,
+        tier: int = 1,
+        plan_bytes: int = PLAN_BYTES,
+        session_bytes: int = PLAN_BYTES + UNMANAGED_BYTES,
+    ) -> None:
         """births: arena births in stretch 2. If there are any, the layout has a barrier at boundary
-        2, which waits for the moves of boundary 1."""
+        2, which waits for the moves of boundary 1.
+        tier: the tier to which the plan moves the heap's four pages at boundary 1.
+        plan_bytes, session_bytes: the budgets of the plan and of the session."""
         self.process = subprocess.Popen(["sleep", "600"])
         self.published: list[int] = []
         self.ended: list[str] = []
         self._news = threading.Condition()
-        moves = np.array([(1, 2, 0, Space.HEAP, 1, 0, 4 * PAGE)], MOVE_DTYPE)
+        moves = np.array([(1, 2, 0, Space.HEAP, tier, 0, 4 * PAGE)], MOVE_DTYPE)
         waits = np.array([-1, -1, 1 if len(births) else -1, -1], np.int32)
         layout = Layout(np.zeros(0, SLOT_DTYPE), np.zeros(0, np.uint32), (), waits, 0)
         events = np.zeros(len(births), EVENT_DTYPE)
@@ -50,7 +61,13 @@ class Run:
         for name in ("stretch", "tier", "offset", "bytes"):
             events[name] = births[name]
         plan = Plan(
-            "test", 1 << 20, layout, moves, np.zeros(0, np.uint8), (), Prediction(0, 0, 0, 0, 0.0)
+            "test",
+            plan_bytes,
+            layout,
+            moves,
+            np.zeros(0, np.uint8),
+            (),
+            Prediction(0, 0, 0, 0, 0.0),
         )
         self.mover = Mover(
             TIERS,
@@ -63,9 +80,10 @@ class Run:
                 memory=memory or KernelMemory(self.process.pid, TIERS),
                 spaces={Space.ARENA: (ARENA, 4 * PAGE), Space.HEAP: (PAGE, 4 * PAGE)},
                 publish=self._publish,
-                unmanaged_bytes=lambda: 3 * PAGE,
+                unmanaged_bytes=lambda: UNMANAGED_BYTES,
                 ended=self._end,
             ),
+            session_bytes,
         )
 
     def _publish(self, position: int) -> None:
@@ -324,3 +342,26 @@ def test_births_that_wait_for_demotions_are_not_charged() -> None:
         memory.let.set()
         assert run.wait_published(1 << 32 | 2)
         assert run.mover.fast_bytes() == (3 + 3) * PAGE  # births of 3 pages, and 3 unmanaged pages
+
+
+@pytest.mark.parametrize(
+    ("plan_pages", "session_pages", "promoted_pages"),
+    [
+        (4, 5, 2),  # there are more unmanaged bytes than the plan has left room for
+        (2, 7, 4),  # there are fewer
+    ],
+)
+def test_promotions_and_unmanaged_bytes_share_the_session_s_budget(
+    plan_pages: int, session_pages: int, promoted_pages: int
+) -> None:
+    memory = BusyMemory()
+    memory.nodes[:], memory.busy[:] = 1, False
+    memory.let.set()
+    run = Run(memory, tier=0, plan_bytes=plan_pages * PAGE, session_bytes=session_pages * PAGE)
+    try:
+        run.mover.begin(1 << 32 | 1)
+        run.mover.work()
+        assert run.mover.by_tier() == [promoted_pages * PAGE, (4 - promoted_pages) * PAGE]
+        assert run.mover.fast_bytes() == promoted_pages * PAGE + UNMANAGED_BYTES
+    finally:
+        run.end_process()

@@ -170,6 +170,7 @@ def most_fast_pages(
             publish=process.publish,
             position=lambda: process.position,
         ),
+        plan.budget_bytes,
     )
     mover.enter()
     mover.begin(process.position)

@@ -101,6 +101,7 @@ class Training(Clock):
                 position=self._position,
                 clock=self,
             ),
+            plan.budget_bytes,
         )
         self._moved_before = 0
         self._begin_stretch()

@@ -62,10 +62,10 @@ def main(steps: int, armed: bool) -> None:
         ended.append(why)
         gone.set()
 
-    tiers = discover()
+    tiers, plan = discover(), make_plan()
     mover = Mover(
         tiers,
-        PlannedStep(make_plan(), make_step()),
+        PlannedStep(plan, make_step()),
         ProcessPorts(
             pid=process.pid,
             memory=KernelMemory(process.pid, tiers),
@@ -74,6 +74,7 @@ def main(steps: int, armed: bool) -> None:
             position=lambda: int(words[0]),
             ended=on_end,
         ),
+        plan.budget_bytes,
     )
     sampler = PageSampler() if armed else None
     if sampler is not None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.migrate.mover import Mover
 from sentineld.migrate.token_bucket import SLACK_NS
 from sentineld.model.plan import Plan
 from sentineld.model.protocol import PAGING_DTYPE, Flag, Mode
@@ -116,6 +117,30 @@ def test_births_are_charged_once_no_barrier_delays_them() -> None:
         assert process.heap[0] == SLOW
     finally:
         process.close()
+
+
+def test_unmanaged_bytes_leave_less_of_the_session_s_budget_for_promotions() -> None:
+    linked, pages = toy_linked(small_bytes=2 * PAGE), ToyPages()
+    profile = toy_profile()
+    # The plan needs 7 pages for the promotion at boundary 2.
+    planned = Planned(Shape(1, ""), profile, profile, toy_plan(), 8 * PAGE, 0.0)
+    managed = Managed(
+        linked.link, planned, two_tiers(1e12), pages.memory, lambda _: None, Patience()
+    )
+    mover = managed.mover
+    assert isinstance(mover, Mover)
+    try:
+        mover.begin(10 << 32)
+        mover.work()
+        linked.set(position=10 << 32 | 2)
+        mover.work()
+        assert pages.heap[:2].tolist() == [FAST, SLOW]
+        linked.set(small_bytes=PAGE)
+        mover.work()
+        assert pages.heap[:2].tolist() == [FAST, FAST]
+    finally:
+        managed.stop()
+        linked.close()
 
 
 def test_three_diverged_steps_in_a_row_leave_the_plan(process: Process) -> None:
