@@ -164,13 +164,14 @@ class Machine:
             self._problems.append(error)
             log.warning("no eBPF probes: %s", error, extra=about(LogEvent.NO_PROBES))
 
-    def watch(self, pid: int) -> None:
-        """Follow a process and its descendants. With eBPF probes, count the process's page faults
-        and disturbances: moves, reclaim and collapses of its pages that the daemon did not request.
+    def watch(self, pid: int, uid: int) -> None:
+        """Follow a process of a user and its descendants. With eBPF probes, count the process's
+        page faults and disturbances: moves, reclaim and collapses of its pages that the daemon did
+        not request.
 
         If the probes are not loaded yet, they begin to count when they are loaded.
         """
-        self._processes.track(pid)
+        self._processes.track(pid, uid)
         self.probing.watch(pid)
 
     def unwatch(self, pid: int) -> None:
@@ -179,7 +180,8 @@ class Machine:
         self.probing.unwatch(pid)
 
     def tree(self, pid: int) -> list[int]:
-        """The pids of a watched process and its descendants, such as data-loader workers."""
+        """The pids of a watched process and its descendants, such as data-loader workers; without
+        the descendants beyond the limits of ProcessWatcher."""
         return self._processes.processes(pid)
 
     def nodes(self) -> tuple[tuple[int, ...], ...]:

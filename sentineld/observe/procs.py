@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import select
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sentineld.base.errors import SentinelError
+from sentineld.control.listener import Limits
 from sentineld.observe.pidfd import Pidfd, children
 from sentineld.observe.proc_connector import EventsLostError, Exec, Fork, ProcConnector
 
@@ -31,6 +34,21 @@ of waking up the thread; with this delay, the thread handles several events at e
 TREE_MAX = 256
 """Maximum number of processes that are followed in one tree. Each of them takes a descriptor of the
 daemon. A training has one child process for each data-loader worker."""
+DESCRIPTORS_SHARE = 1 / 8
+"""Share of the daemon's descriptors that the descendants in all trees may take. It is what remains
+if there are as many sessions as session_limits() permits, with about ten descriptors each, and one
+user's processes without the shim take a quarter of the descriptors."""
+
+
+def descendant_limits() -> Limits:
+    """Limits on the number of descendants that are followed in all trees together, so that the
+    daemon's descriptors (RLIMIT_NOFILE) suffice.
+
+    As in session_limits(), root and any other user can each have at most a third of them.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    third = max(1, int(soft * DESCRIPTORS_SHARE) // 3)
+    return Limits(of_user=third, of_root=third, total=2 * third)
 
 
 @dataclass(frozen=True)
@@ -43,20 +61,35 @@ class ProcessEvent:
     time_ns: int  # CLOCK_MONOTONIC
 
 
+@dataclass
+class _Tree:
+    """The living processes of a tree, and the user to whom its descendants are charged."""
+
+    uid: int
+    pids: set[int] = field(default_factory=set)
+
+
 class ProcessWatcher:
     """Watches process trees with two threads."""
 
-    def __init__(self, deliver: Callable[[ProcessEvent], object]) -> None:
+    def __init__(
+        self, deliver: Callable[[ProcessEvent], object], limits: Limits | None = None
+    ) -> None:
         """deliver: called with the watcher's lock held, from both threads and from track().
         Therefore it must not block; a queue's put() is suitable. After untrack(), no more events of
         the tree are delivered.
+        limits: limits on the number of descendants that are followed; None: descendant_limits().
+        Further descendants are not followed.
         """
         self._deliver = deliver
         self._lock = threading.RLock()
         self._tracked: dict[int, tuple[Pidfd, int]] = {}
         """Process id -> its pidfd, and the pid of its tree's root."""
-        self._trees: dict[int, set[int]] = {}
-        """Root's pid -> the living processes of its tree."""
+        self._trees: dict[int, _Tree] = {}
+        """Root's pid -> its tree. There is no empty tree."""
+        self._limits = limits or descendant_limits()
+        self._descendants: Counter[int] = Counter()
+        """User ID -> number of processes in the user's trees that are not the tree's root."""
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._closing_fd = os.eventfd(0, os.EFD_CLOEXEC)
         self._stopping = threading.Event()
@@ -84,28 +117,33 @@ class ProcessWatcher:
             if not self._connected.is_set():
                 self.note = f"only exits are observed, not forks and execs: {self._refusal}"
 
-    def track(self, pid: int) -> None:
+    def track(self, pid: int, uid: int) -> None:
         """Watch a process and its descendants; each existing descendant is reported as a fork.
+
+        uid: the user whose limit on descendants applies.
 
         Raises SentinelError "no-such-process", or OSError if no descriptor is free.
         """
         with self._lock:
             if pid not in self._tracked:
-                self._add(Pidfd(pid), pid)
+                pidfd = Pidfd(pid)
+                self._trees.setdefault(pid, _Tree(uid))
+                self._add(pidfd, pid)
             # Only this tree: otherwise, resuming many sessions would take quadratic time.
-            self._scan(self._trees[self._tracked[pid][1]])
+            self._scan(self._trees[self._tracked[pid][1]].pids)
 
     def untrack(self, root: int) -> None:
         """Stop watching a process and its descendants."""
         with self._lock:
-            for pid in self._trees.pop(root, ()):
-                self._tracked.pop(pid)[0].close()
+            if root in self._trees:
+                for pid in list(self._trees[root].pids):
+                    self._remove(pid)
         self._wake()
 
     def processes(self, root: int) -> list[int]:
         """The living processes of a tree, in ascending order."""
         with self._lock:
-            return sorted(self._trees.get(root, ()))
+            return sorted(self._trees[root].pids) if root in self._trees else []
 
     def close(self) -> None:
         """Stop both threads and stop watching all trees."""
@@ -121,6 +159,7 @@ class ProcessWatcher:
                 pidfd.close()
             self._tracked.clear()
             self._trees.clear()
+            self._descendants.clear()
         os.close(self._wake_fd)
         if not self._listener.is_alive():
             os.close(self._closing_fd)
@@ -129,16 +168,23 @@ class ProcessWatcher:
         os.eventfd_write(self._wake_fd, 1)
 
     def _add(self, pidfd: Pidfd, root: int) -> None:
+        tree = self._trees[root]
         self._tracked[pidfd.pid] = (pidfd, root)
-        self._trees.setdefault(root, set()).add(pidfd.pid)
+        tree.pids.add(pidfd.pid)
+        if pidfd.pid != root:
+            self._descendants[tree.uid] += 1
         self._wake()
 
     def _remove(self, pid: int) -> None:
         pidfd, root = self._tracked.pop(pid)
         pidfd.close()
         tree = self._trees[root]
-        tree.remove(pid)
-        if not tree:
+        tree.pids.remove(pid)
+        if pid != root:
+            self._descendants[tree.uid] -= 1
+            if not self._descendants[tree.uid]:
+                del self._descendants[tree.uid]
+        if not tree.pids:
             del self._trees[root]
 
     def _scan(self, processes: Iterable[int]) -> None:
@@ -158,7 +204,10 @@ class ProcessWatcher:
         root = self._tracked[parent][1]
         if child in self._tracked:
             return
-        if len(self._trees[root]) >= TREE_MAX:
+        tree = self._trees[root]
+        if len(tree.pids) >= TREE_MAX:
+            return
+        if self._limits.problem(self._descendants, tree.uid, "descendants"):
             return
         try:
             pidfd = Pidfd(child)

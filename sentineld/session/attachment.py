@@ -65,7 +65,8 @@ class Attachment:
             if goal.terms is not None:
                 assert self._machine.shared is not None
                 goal = goal.with_share(self._machine.shared.share_bytes(self._link))
-            self._machine.watch(self._link.pid)  # fails if no descriptor is free
+            # This fails if no descriptor is free.
+            self._machine.watch(self._link.pid, self._link.uid)
         except (OSError, SentinelError):
             self._machine.release_budget(self._link)
             raise
@@ -90,7 +91,7 @@ class Attachment:
                 raise
             return error
         self.goal = goal
-        self._machine.watch(self._link.pid)
+        self._machine.watch(self._link.pid, self._link.uid)
         self._following.resume(planned, restored.entered)
         self._states.live(self.name, layout_id)
         self._manage("resumed after the daemon's restart")

@@ -295,7 +295,7 @@ class Driver:
             raise self.not_yet("can't be recorded")
         self.require_own()
         self._requests.require_none()
-        self._machine.watch(self._link.pid)
+        self._machine.watch(self._link.pid, self._link.uid)
         managed = self.following.managed
         recording = self._requests.record(managed, lambda: self._inbox.layers, steps)
         if managed is None:

@@ -16,14 +16,17 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.control.listener import Limits
 from sentineld.observe import procs
 from sentineld.observe.pidfd import Pidfd, children
 from sentineld.observe.proc_connector import Fork
-from sentineld.observe.procs import ProcessEvent, ProcessWatcher
+from sentineld.observe.procs import ProcessEvent, ProcessWatcher, descendant_limits
+from tests.unit.descriptors import descriptor_limit
 from tests.unit.observe.trees import Tree
 from tests.unit.waiting import wait
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+US, ANOTHER, THIRD = 1000, 1001, 1002  # user IDs
 WAIT_SECONDS = 120.0
 """Time limit for an event. It is generous, because the tests do not measure speed."""
 
@@ -54,7 +57,7 @@ def test_forks_execs_and_exits_of_a_tree(
     if watching.note:
         pytest.skip(watching.note)
     root = tree.process.pid
-    watching.track(root)
+    watching.track(root, US)
     child = int(tree.tell())
     seen = wait_for(events, lambda event: event.kind == "exec" and event.pid == child)
     assert watching.processes(root) == sorted([root, child])
@@ -97,7 +100,7 @@ def test_a_tree_tracked_late_is_found_completely(
 ) -> None:
     watching, events = watcher
     child = int(tree.tell())
-    watching.track(tree.process.pid)
+    watching.track(tree.process.pid, US)
     assert watching.processes(tree.process.pid) == sorted([tree.process.pid, child])
     seen = wait_for(events, lambda event: event.kind == "fork")
     assert [event.pid for event in seen if event.kind == "fork"] == [child]
@@ -111,7 +114,7 @@ def test_a_tree_is_tracked_without_a_scan_of_the_others(
     watching, _ = watcher
     other = Tree()
     first, child, second = tree.process.pid, int(tree.tell()), other.process.pid
-    watching.track(first)
+    watching.track(first, US)
     scanned: list[int] = []
 
     def noted(pid: int) -> list[int]:
@@ -121,11 +124,11 @@ def test_a_tree_is_tracked_without_a_scan_of_the_others(
 
     monkeypatch.setattr(procs, "children", noted)
     try:
-        watching.track(second)
+        watching.track(second, US)
         assert set(scanned) == {second}
         # Tracking a tree again finds descendants that were missed.
         scanned.clear()
-        watching.track(first)
+        watching.track(first, US)
         assert set(scanned) == {first, child}
     finally:
         other.end()
@@ -149,7 +152,7 @@ def test_lost_events_are_recovered_after_a_flood(tree: Tree) -> None:
         if watching.note:
             pytest.skip(watching.note)
         for one in (tree, *others):
-            watching.track(one.process.pid)
+            watching.track(one.process.pid, US)
         tracked.set()
         tree.tell()
         assert slow.wait(WAIT_SECONDS)
@@ -176,8 +179,8 @@ def test_no_event_of_a_tree_after_untrack(
 ) -> None:
     watching, events = watcher
     other = Tree()
-    watching.track(tree.process.pid)
-    watching.track(other.process.pid)
+    watching.track(tree.process.pid, US)
+    watching.track(other.process.pid, US)
     watching.untrack(tree.process.pid)
     tree.process.kill()
     tree.process.wait()
@@ -193,20 +196,20 @@ def test_tracking_a_dead_process_is_refused(
     tree.process.kill()
     tree.process.wait()
     with pytest.raises(SentinelError, match="no process"):
-        watcher[0].track(tree.process.pid)
+        watcher[0].track(tree.process.pid, US)
 
 
 def test_exits_are_reported_without_netlink() -> None:
     """In a new network namespace, the proc connector does not work. The watcher's note says so,
     and the watcher still reports exits."""
     script = (
-        "import queue, subprocess\n"
+        "import os, queue, subprocess\n"
         "from sentineld.observe.procs import ProcessWatcher\n"
         "events = queue.Queue()\n"
         "watcher = ProcessWatcher(events.put)\n"
         "watcher.start()\n"
         "process = subprocess.Popen(['sleep', '1000'])\n"
-        "watcher.track(process.pid)\n"
+        "watcher.track(process.pid, os.getuid())\n"
         "process.kill()\n"
         "event = events.get(timeout=60)\n"
         "print(event.kind, event.pid == process.pid, watcher.note)\n"
@@ -260,13 +263,72 @@ def test_a_tree_takes_a_limited_number_of_descriptors(
     child = int(tree.tell())
     events: list[ProcessEvent] = []
     watcher = ProcessWatcher(events.append)
-    watcher.track(tree.process.pid)
+    watcher.track(tree.process.pid, US)
     assert watcher.processes(tree.process.pid) == sorted([tree.process.pid, child])
     watcher.untrack(tree.process.pid)
     monkeypatch.setattr(procs, "TREE_MAX", 1)
-    watcher.track(tree.process.pid)
+    watcher.track(tree.process.pid, US)
     assert watcher.processes(tree.process.pid) == [tree.process.pid]
     watcher.close()
+
+
+@pytest.fixture
+def trees() -> Iterator[list[Tree]]:
+    """Three trees, each of which has a root and a child."""
+    made = [Tree() for _ in range(3)]
+    for one in made:
+        one.tell()
+    yield made
+    for one in made:
+        one.end()
+
+
+def followed(watcher: ProcessWatcher, tree: Tree) -> int:
+    """The number of processes that are followed in a tree, after another look at it."""
+    watcher.track(tree.process.pid, US)
+    return len(watcher.processes(tree.process.pid))
+
+
+def test_the_trees_of_a_user_have_a_limited_number_of_descendants(trees: list[Tree]) -> None:
+    watcher = ProcessWatcher(lambda event: None, Limits(of_user=1, of_root=1, total=2))
+    first, second, other = trees
+    for one, uid in ((first, US), (second, US), (other, ANOTHER)):
+        watcher.track(one.process.pid, uid)
+    assert followed(watcher, first) == 2
+    assert watcher.processes(second.process.pid) == [second.process.pid]
+    assert followed(watcher, other) == 2
+    watcher.untrack(first.process.pid)
+    assert followed(watcher, second) == 2
+    watcher.close()
+
+
+def test_an_exit_makes_room_for_another_descendant(trees: list[Tree]) -> None:
+    events: queue.Queue[ProcessEvent] = queue.Queue()
+    watcher = ProcessWatcher(events.put, Limits(of_user=1, of_root=1, total=1))
+    watcher.start()
+    first, second, _ = trees
+    for one in (first, second):
+        watcher.track(one.process.pid, US)
+    assert watcher.processes(second.process.pid) == [second.process.pid]
+    first.tell()
+    wait_for(events, lambda event: event.kind == "exit")
+    assert followed(watcher, second) == 2
+    watcher.close()
+
+
+def test_all_users_together_have_a_limited_number_of_descendants(trees: list[Tree]) -> None:
+    watcher = ProcessWatcher(lambda event: None, Limits(of_user=1, of_root=1, total=2))
+    for one, uid in zip(trees, (US, ANOTHER, THIRD), strict=True):
+        watcher.track(one.process.pid, uid)
+    assert [followed(watcher, one) for one in trees] == [2, 2, 1]
+    watcher.close()
+
+
+def test_descendants_take_an_eighth_of_the_descriptors_at_most() -> None:
+    with descriptor_limit(960):
+        limits = descendant_limits()
+    assert limits.of_root + limits.total <= 960 / 8
+    assert limits.of_user == limits.of_root == 40
 
 
 @pytest.fixture
@@ -287,7 +349,7 @@ def test_descendants_of_a_process_that_is_not_followed_are_not_followed(
 ) -> None:
     monkeypatch.setattr(procs, "TREE_MAX", 1)
     watcher = ProcessWatcher(lambda event: None)
-    watcher.track(three_generations)
+    watcher.track(three_generations, US)
     assert watcher.processes(three_generations) == [three_generations]
     watcher.close()
 
@@ -303,7 +365,7 @@ def test_a_process_without_a_descriptor_is_not_followed_and_has_not_exited(
     monkeypatch.setattr(procs, "Pidfd", opened)
     events: list[ProcessEvent] = []
     watcher = ProcessWatcher(events.append)
-    watcher.track(three_generations)
+    watcher.track(three_generations, US)
     assert watcher.processes(three_generations) == [three_generations]
     assert not events
     watcher.close()

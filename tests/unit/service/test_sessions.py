@@ -204,7 +204,7 @@ def test_a_session_begins_after_the_end_of_the_one_before(
         Session.join(first, timeout_s)
 
     monkeypatch.setattr(first.machine, "unwatch", unwatch)
-    monkeypatch.setattr(first.machine, "watch", lambda pid: calls.append("watch"))
+    monkeypatch.setattr(first.machine, "watch", lambda pid, uid: calls.append("watch"))
     monkeypatch.setattr(first, "join", join)
     first.end("the process closed its connection")
     assert ending.wait(PATIENCE_S)

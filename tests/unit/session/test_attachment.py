@@ -47,7 +47,7 @@ def test_a_switch_that_ends_because_the_plan_is_left_reserves_nothing(managed: T
 def test_an_attach_that_fails_reserves_nothing(
     managed: ToyDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(pid: int) -> None:
+    def refuse(pid: int, uid: int) -> None:
         raise OSError("Too many open files")
 
     managed.driver.detach()

@@ -79,7 +79,7 @@ def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
     linked, begun, release = Linked(), threading.Event(), threading.Event()
     session = Session(linked.link, machine(), StateFiles(tmp_path), Turns())
 
-    def watch(pid: int) -> None:
+    def watch(pid: int, uid: int) -> None:
         begun.set()
         assert release.wait(PATIENCE_S)
 
