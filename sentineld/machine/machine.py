@@ -96,8 +96,8 @@ class Machine:
         self.probing = Probing()
         self._processes = ProcessWatcher(lambda event: self.on_process(event))
         self.on_process: Callable[[ProcessEvent], None] = lambda _: None
-        """Called with each event of a watched process tree, from the watcher's threads and from
-        watch(). Must not block; see ProcessWatcher."""
+        """Called with each event of a watched process tree, from the watcher's threads, from
+        watch() and from unwatch(). Must not block; see ProcessWatcher."""
 
     def _shared_budget(self, config: Config, tiers: Tiers | None) -> SharedBudget | None:
         """Reserve the shared budget. Raises SentinelError("bad-config") if this is not possible."""

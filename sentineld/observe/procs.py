@@ -24,6 +24,7 @@ from typing import Literal
 from sentineld.base.errors import SentinelError
 from sentineld.control.listener import Limits
 from sentineld.observe.pidfd import Pidfd, children
+from sentineld.observe.pidfd import parent as parent_of
 from sentineld.observe.proc_connector import EventsLostError, Exec, Fork, ProcConnector
 
 log = logging.getLogger(__name__)
@@ -75,9 +76,9 @@ class ProcessWatcher:
     def __init__(
         self, deliver: Callable[[ProcessEvent], object], limits: Limits | None = None
     ) -> None:
-        """deliver: called with the watcher's lock held, from both threads and from track().
-        Therefore it must not block; a queue's put() is suitable. After untrack(), no more events of
-        the tree are delivered.
+        """deliver: called with the watcher's lock held, from both threads, from track() and from
+        untrack(). Therefore it must not block; a queue's put() is suitable. After untrack(), no
+        more events of the tree are delivered.
         limits: limits on the number of descendants that are followed; None: descendant_limits().
         Further descendants are not followed.
         """
@@ -120,24 +121,33 @@ class ProcessWatcher:
     def track(self, pid: int, uid: int) -> None:
         """Watch a process and its descendants; each existing descendant is reported as a fork.
 
+        If the process belongs to the tree of an ancestor, the process and its descendants become a
+        tree of their own. A descendant that is itself tracked keeps its own tree.
+
         uid: the user whose limit on descendants applies.
 
         Raises SentinelError "no-such-process", or OSError if no descriptor is free.
         """
         with self._lock:
-            if pid not in self._tracked:
+            if self._root_of(pid) != pid:
                 pidfd = Pidfd(pid)
+                if pid in self._tracked:
+                    self._leave(pid)
                 self._trees.setdefault(pid, _Tree(uid))
                 self._add(pidfd, pid)
             # Only this tree: otherwise, resuming many sessions would take quadratic time.
-            self._scan(self._trees[self._tracked[pid][1]].pids)
+            self._scan(self._trees[pid].pids)
 
     def untrack(self, root: int) -> None:
-        """Stop watching a process and its descendants."""
+        """Stop watching a process and its descendants. If the process's parent is watched, they
+        become part of the parent's tree."""
         with self._lock:
             if root in self._trees:
                 for pid in list(self._trees[root].pids):
                     self._remove(pid)
+                above = parent_of(root)
+                if above in self._tracked:
+                    self._scan([above])
         self._wake()
 
     def processes(self, root: int) -> list[int]:
@@ -167,6 +177,10 @@ class ProcessWatcher:
     def _wake(self) -> None:
         os.eventfd_write(self._wake_fd, 1)
 
+    def _root_of(self, pid: int) -> int | None:
+        """The root of a process's tree; None if the process is not watched."""
+        return self._tracked[pid][1] if pid in self._tracked else None
+
     def _add(self, pidfd: Pidfd, root: int) -> None:
         tree = self._trees[root]
         self._tracked[pidfd.pid] = (pidfd, root)
@@ -186,6 +200,15 @@ class ProcessWatcher:
                 del self._descendants[tree.uid]
         if not tree.pids:
             del self._trees[root]
+
+    def _leave(self, pid: int) -> None:
+        """Remove a process and its descendants from its tree."""
+        root, pending = self._root_of(pid), [pid]
+        while pending:
+            member = pending.pop()
+            if self._root_of(member) == root:
+                self._remove(member)
+                pending += children(member)
 
     def _scan(self, processes: Iterable[int]) -> None:
         """Find descendants of tracked processes whose fork event did not arrive: they were forked

@@ -272,6 +272,58 @@ def test_a_tree_takes_a_limited_number_of_descriptors(
     watcher.close()
 
 
+def test_a_descendant_that_is_tracked_has_a_tree_of_its_own(
+    three_generations: int, watcher: tuple[ProcessWatcher, queue.Queue[ProcessEvent]]
+) -> None:
+    watching, events = watcher
+    parent = three_generations
+    (child,) = children(parent)
+    (grandchild,) = children(child)
+    watching.track(parent, US)
+    assert watching.processes(parent) == sorted([parent, child, grandchild])
+    watching.track(child, US)
+    watching.track(parent, US)  # another look at the tree
+    assert watching.processes(parent) == [parent]
+    assert watching.processes(child) == sorted([child, grandchild])
+    watching.untrack(parent)
+    assert watching.processes(child) == sorted([child, grandchild])
+    os.kill(child, signal.SIGKILL)
+    exits = wait_for(events, lambda event: event.kind == "exit")
+    assert (exits[-1].pid, exits[-1].root) == (child, child)
+
+
+def test_a_descendant_returns_to_the_tree_of_its_parent(three_generations: int) -> None:
+    watcher = ProcessWatcher(lambda event: None)
+    parent = three_generations
+    (child,) = children(parent)
+    watcher.track(parent, US)
+    everyone = watcher.processes(parent)
+    watcher.track(child, US)
+    watcher.untrack(child)
+    assert watcher.processes(child) == []
+    assert watcher.processes(parent) == everyone
+    watcher.close()
+
+
+def test_a_tree_of_its_own_is_charged_to_its_user(three_generations: int) -> None:
+    """The descendants of root's launcher no longer count for root once a user's training among them
+    is tracked."""
+    watcher = ProcessWatcher(lambda event: None, Limits(of_user=1, of_root=2, total=1))
+    parent = three_generations
+    (child,) = children(parent)
+    watcher.track(parent, 0)
+    watcher.track(child, US)
+    other = Tree()
+    started = int(other.tell())
+    watcher.track(other.process.pid, US)  # this user has a descendant already
+    assert watcher.processes(other.process.pid) == [other.process.pid]
+    watcher.untrack(child)
+    watcher.track(other.process.pid, US)
+    assert watcher.processes(other.process.pid) == sorted([other.process.pid, started])
+    watcher.close()
+    other.end()
+
+
 @pytest.fixture
 def trees() -> Iterator[list[Tree]]:
     """Three trees, each of which has a root and a child."""
