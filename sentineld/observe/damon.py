@@ -32,6 +32,10 @@ from sentineld.observe.kdamond import ADDRESSES, KDAMONDS, Kdamond, Sampling, us
 SAMPLING = Sampling(sample_us=5_000, aggregation_us=100_000, regions_min=100, regions_max=1000)
 SNAPSHOTS_MIN = 20
 """Regions need about this number of aggregations to converge on the hot memory."""
+SNAPSHOTS_MAX = 4 * SNAPSHOTS_MIN
+"""Maximum number of snapshots that a window keeps. A snapshot of 1000 regions takes about 150 KB.
+After the list has been thinned, half of it is left, and end() uses the second half of this:
+SNAPSHOTS_MIN snapshots. The number is even, so that the kept snapshots stay evenly spaced."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,16 @@ class DamonWatch:
         self._pid = target.pid
         self._ranges: Ranges = ()
         self._snapshots: list[Snapshot] = []
+        self._polls = 0
+        self._stride = 1
+        """The list has every n-th snapshot of the window, from the first one on."""
         self._broken = False
         self._kdamond = Kdamond(ADDRESSES, target.pid, kdamonds)
 
     def begin(self, ranges: Ranges) -> None:
         """Start sampling the ranges. Raises SentinelError if DAMON does not start."""
         self._ranges, self._snapshots, self._broken = sorted(ranges), [], False
+        self._polls, self._stride = 0, 1
         try:
             self._kdamond.start(self._ranges, SAMPLING)
         except OSError as error:
@@ -105,7 +113,8 @@ class DamonWatch:
             ) from None
 
     def poll(self) -> None:
-        """Take a snapshot; blocks until an aggregation ends.
+        """Take a snapshot; blocks until an aggregation ends. Of a long window, only every n-th
+        snapshot is kept.
 
         Raises ProcessLookupError if the process has exited.
         """
@@ -115,7 +124,12 @@ class DamonWatch:
             self._check_process()
             self._broken = True  # another program stopped the kdamond
             return
-        self._snapshots.append(parse_snapshot(self._kdamond.tried_regions))
+        if self._polls % self._stride == 0:
+            self._snapshots.append(parse_snapshot(self._kdamond.tried_regions))
+            if len(self._snapshots) == SNAPSHOTS_MAX:
+                del self._snapshots[1::2]
+                self._stride *= 2
+        self._polls += 1
 
     def end(self) -> Areas:
         """Return the accessed areas. Waits for SNAPSHOTS_MIN snapshots, which takes seconds. Only

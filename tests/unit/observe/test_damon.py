@@ -3,15 +3,28 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from sentineld.observe.damon import SAMPLING, Snapshot, merge_snapshots, parse_snapshot
+from sentineld.observe import damon
+from sentineld.observe.backend import Areas, Ranges, Target
+from sentineld.observe.damon import (
+    SAMPLING,
+    SNAPSHOTS_MAX,
+    SNAPSHOTS_MIN,
+    DamonWatch,
+    Snapshot,
+    merge_snapshots,
+    parse_snapshot,
+)
 from tests.unit.files import write
 
 MIB = 1 << 20
 LOOKS = SAMPLING.looks
+REGION = "0/contexts/0/schemes/0/tried_regions/0"
+"""The folder of the only region of each snapshot."""
 
 
 def test_snapshot(tmp_path: Path) -> None:
@@ -51,3 +64,58 @@ def test_areas_are_clipped_to_the_ranges() -> None:
 
 def test_without_snapshots_there_are_no_areas() -> None:
     assert len(merge_snapshots([], [(0, MIB)])) == 0
+
+
+@pytest.fixture
+def kdamonds(tmp_path: Path) -> Path:
+    """DAMON's sysfs files, as plain files, while nothing uses DAMON."""
+    context = "0/contexts/0"
+    for name in (
+        *(f"intervals/{one}_us" for one in ("sample", "aggr", "update")),
+        "nr_regions/min",
+        "nr_regions/max",
+    ):
+        write(tmp_path, f"{context}/monitoring_attrs/{name}", "0\n")
+    for name in ("nr_targets", "0/pid_target", "0/regions/nr_regions"):
+        write(tmp_path, f"{context}/targets/{name}", "0\n")
+    for name in ("start", "end"):
+        write(tmp_path, f"{context}/targets/0/regions/0/{name}", "0\n")
+    for name in ("sz/min", "sz/max", "nr_accesses/min", "nr_accesses/max", "age/max"):
+        write(tmp_path, f"{context}/schemes/0/access_pattern/{name}", "0\n")
+    for name in ("nr_schemes", "0/action"):
+        write(tmp_path, f"{context}/schemes/{name}", "0\n")
+    write(tmp_path, f"{REGION}/nr_accesses", f"{LOOKS}\n")
+    write(tmp_path, f"{context}/operations", "\n")
+    write(tmp_path, f"{context}/avail_operations", "vaddr\nfvaddr\npaddr\n")
+    write(tmp_path, "0/contexts/nr_contexts", "0\n")
+    write(tmp_path, "0/state", "off\n")
+    write(tmp_path, "nr_kdamonds", "0\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("polls", [SNAPSHOTS_MIN, 10_000])
+def test_a_window_keeps_snapshots_of_its_whole_length_up_to_a_limit(
+    kdamonds: Path, monkeypatch: pytest.MonkeyPatch, polls: int
+) -> None:
+    merged: list[int] = []
+
+    def merge(snapshots: list[Snapshot], ranges: Ranges) -> Areas:
+        merged.append(len(snapshots))
+        return merge_snapshots(snapshots, ranges)
+
+    monkeypatch.setattr(damon, "merge_snapshots", merge)
+    watch = DamonWatch(Target(os.getpid()), kdamonds)
+    watch.begin([(0, 2 * MIB)])
+    # Memory outside the ranges is accessed in the first half of the window, and one MiB of the
+    # ranges in each of the last two quarters.
+    for begin, share in ((8 * MIB, 2), (0, 4), (MIB, 4)):
+        write(kdamonds, f"{REGION}/start", f"{begin}\n")
+        write(kdamonds, f"{REGION}/end", f"{begin + MIB}\n")
+        for _ in range(polls // share):
+            watch.poll()
+    areas = watch.end()
+    watch.close()
+    assert areas["start"].tolist() == [0, MIB]
+    assert areas["heat"].tolist() == pytest.approx([0.5, 0.5], abs=2 / SNAPSHOTS_MIN)
+    # Only the second half of the kept snapshots is merged.
+    assert SNAPSHOTS_MIN // 2 <= merged[0] <= SNAPSHOTS_MAX // 2
