@@ -125,6 +125,8 @@ SOURCES: dict[str, tuple[str, str]] = {
     "divergence.patience_steps": (DIVERGENCE, "PATIENCE_STEPS"),
     "divergence.patience_steps_max": (DIVERGENCE, "PATIENCE_STEPS_MAX"),
     "shapes.kept": (SHAPES, "SHAPES_MAX"),
+    "profiling.idle": (PROFILING, "IDLE_S"),
+    "profiling.idle_steps": (PROFILING, "IDLE_STEPS"),
     "profiling.warm_up_steps": (PROFILING, "WARM_UP_STEPS"),
     "choosing.other_shape_steps": (CHOOSING, "OTHER_SHAPE_STEPS"),
     "choosing.sizes_steps": (CHOOSING, "SIZES_STEPS"),

@@ -144,6 +144,9 @@ class Driver:
             self._on_step(step)
         if self.lifecycle.state in (State.ALLOCATION, State.PLANNING):
             self._plan()
+        elif self.lifecycle.state is State.ACCESS:
+            assert self._profiling is not None
+            self._profiling.check_idle()
         elif self.lifecycle.state is State.ENTERING:
             self.attachment.enter()
         elif self.lifecycle.state is State.MANAGED and self._replacing.turn():

@@ -230,6 +230,8 @@ class Observing:
         self._refusal = WriteFds()
         self._asked = False
         self._sampling: Sampling | None = None
+        self._holds_fds = False
+        """Whether the open sampling's watch owns the fds that the process sent."""
         self._past = Samples()
         self._past_lock = threading.Lock()
 
@@ -294,7 +296,8 @@ class Observing:
                     paged=self._paged,
                 )
                 backend, watch = open_best(target)
-                if backend.name == writes.way:
+                self._holds_fds = backend.name == writes.way
+                if self._holds_fds:
                     unused.pop_all()  # the watch closes the fds
             self._sampling = Sampling(self._link, backend, watch)
         return self._sampling
@@ -322,10 +325,15 @@ class Observing:
             return self._past.plus(self._sampling)
 
     def end_sampling(self) -> None:
-        """Detach the module after it has sampled for a profile, because the module's log takes 16
-        bytes of memory per record. The next request attaches the module again. Other backends end
-        in end_profile()."""
-        if self._sampling is not None and self._sampling.exact:
+        """Stop watching the process's pages after a step was sampled for a profile, or after no
+        step could be sampled. The module's log takes 16 bytes of memory per record, and DAMON can
+        watch only one process of the machine. The next call of sampling() or exact_sampling() opens
+        a backend again.
+
+        A watch that owns the fds of the process ends in end_profile(): if no step could be sampled,
+        the next attempt needs these fds, which the process sends only once for a profile.
+        """
+        if not self._holds_fds:
             self.stop()
 
     def end_profile(self) -> None:
@@ -340,6 +348,7 @@ class Observing:
             self._sampling.close()
             with self._past_lock:
                 self._past, self._sampling = self._past.plus(self._sampling), None
+            self._holds_fds = False
 
     def close(self) -> None:
         """Close the fds that the process sent and that were not used."""

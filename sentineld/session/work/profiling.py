@@ -48,6 +48,12 @@ WARM_UP_STEPS = 2
 ACCESS_STEPS_MIN = 6
 """Minimum number of steps to wait for a completely sampled step; after a failed wait, the session
 returns to state ALLOCATION."""
+IDLE_S = 300.0
+IDLE_STEPS = 10
+"""While a step is sampled, the session returns to state ALLOCATION if no step has ended for IDLE_S
+seconds and for the time of IDLE_STEPS steps, for example because the training is stopped. Otherwise
+it would keep DAMON from all other sessions. The limits are high, because sampling and
+torch.profiler slow the step."""
 SECOND_STEP_REQUESTS = 4
 """Maximum number of requests for a second step's accesses. One request may not be enough, because
 the framework may observe a step of another shape."""
@@ -99,6 +105,7 @@ class Profiling:
         self._sizes: Sizes | None = None
         """The allocation sizes that the plan must fit; None: the plan fits steps of one shape."""
         self._access_steps = 0
+        self._step_ended_s = 0.0  # in state ACCESS: when a step ended last, or sampling began
         self._sampler = self._new_sampler()
         self._sampled: SampledStep | None = None
         self._profile: Profile | None = None
@@ -188,9 +195,11 @@ class Profiling:
         self._sampler.cut(self.goal.fast, self._inbox.layers)
         period_us = rearm_period_us(self._sampler.gathered[-1], self._sampler.cuts)
         self._sampler.begin(self._observing.sampling(period_us), self._tiers)
+        self._step_ended_s = time.monotonic()
         self._lifecycle.enter(State.ACCESS, choice.reason)
 
     def _on_access_step(self, step: Step) -> None:
+        self._step_ended_s = time.monotonic()
         operators = self._sampler.operators
         sampled = self._sampler.on_step(step)
         if sampled is not None:
@@ -213,14 +222,25 @@ class Profiling:
             return
         self._access_steps += 1
         if self._access_steps > ACCESS_STEPS_MIN and self._sampler.overdue():
-            self._sampler.cancel()
-            self._observing.end_sampling()
-            # Steps must be gathered without the sampler's layout, because its cuts would be
-            # recorded as boundaries.
-            self._link.send({"type": "detach"})
-            self._sampler, self._sizes = self._new_sampler(), None
-            self._choosing = Choosing(self._shapes, self._left)
-            self._lifecycle.enter(State.ALLOCATION, "no step could be sampled completely")
+            self._give_up_sampling("no step could be sampled completely")
+
+    def check_idle(self) -> None:
+        """In state ACCESS, give up the sampling if no step has ended for too long. Raises
+        EOFError."""
+        timed = self._sampler.gathered[-1]
+        step_s = (timed.end_ns - int(timed.records["time_ns"][0])) / 1e9
+        if time.monotonic() - self._step_ended_s > max(IDLE_S, IDLE_STEPS * step_s):
+            self._give_up_sampling("no step ended while pages were sampled")
+
+    def _give_up_sampling(self, reason: str) -> None:
+        self._sampler.cancel()
+        self._observing.end_sampling()
+        # Steps must be gathered without the sampler's layout, because its cuts would be recorded
+        # as boundaries.
+        self._link.send({"type": "detach"})
+        self._sampler, self._sizes = self._new_sampler(), None
+        self._choosing = Choosing(self._shapes, self._left)
+        self._lifecycle.enter(State.ALLOCATION, reason)
 
     def _first_profile(self) -> Profile | None:
         """The profile of the sampled step; None until its operators' accesses have been received or

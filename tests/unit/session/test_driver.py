@@ -14,7 +14,8 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.plan.division import Terms
-from sentineld.session.lifecycle import CALLED_EXEC
+from sentineld.session.lifecycle import CALLED_EXEC, State
+from sentineld.session.work.profiling import Profiling
 from tests.unit.plan.toys import PAGE
 from tests.unit.toydriver import ToyDriver, state_files
 
@@ -63,6 +64,20 @@ def test_exec_ends_a_session_for_good(
     assert len(state_files(tmp_path)) == 2
     managed.driver.end(reason)
     assert bool(state_files(tmp_path)) == kept
+
+
+def test_a_turn_checks_whether_steps_still_end_while_pages_are_sampled(
+    managed: ToyDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[Profiling] = []
+    monkeypatch.setattr(Profiling, "check_idle", lambda profiling: checked.append(profiling))
+    managed.diverge()
+    managed.driver.turn()
+    assert managed.driver.lifecycle.state is State.ALLOCATION
+    assert not checked
+    managed.driver.lifecycle.enter(State.ACCESS, "")
+    managed.driver.turn()
+    assert len(checked) == 1
 
 
 def test_a_reloaded_barrier_timeout_holds_from_the_next_attach_on(managed: ToyDriver) -> None:

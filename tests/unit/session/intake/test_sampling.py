@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,8 +23,10 @@ from sentineld.model.records import (
 )
 from sentineld.observe import backends, module
 from sentineld.observe.backend import Target
+from sentineld.observe.damon import DAMON
 from sentineld.observe.module import MODULE
-from sentineld.observe.shim_only import SHIM_ONLY
+from sentineld.observe.shim_only import SHIM_ONLY, NoWatch
+from sentineld.observe.softdirty import SOFT_DIRTY as SOFT_DIRTY_BACKEND
 from sentineld.session.intake import sampling
 from sentineld.session.intake.sampling import (
     REPEATS_PER_PAGE_MAX,
@@ -158,6 +161,71 @@ def test_on_paged_tiers_the_module_is_not_used(monkeypatch: pytest.MonkeyPatch) 
         observing.exact_sampling()
     assert observing.sampling(2000).backend is SHIM_ONLY
     assert log.periods == []
+    observing.stop()
+    linked.close()
+
+
+class Closable(NoWatch):
+    """A watch that knows whether it has been closed."""
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_watch_ends_with_the_sampling_so_that_others_can_use_the_backend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether or not a step could be sampled. The next attempt opens the backend again."""
+    opened: list[Closable] = []
+
+    def open_one(target: Target) -> Closable:
+        if opened and not opened[-1].closed:
+            raise SentinelError("busy", "DAMON is watching another session")
+        opened.append(Closable(target))
+        return opened[-1]
+
+    linked, other = Linked(), Linked()
+    backend = replace(DAMON, open=open_one)
+    monkeypatch.setattr(backends, "BACKENDS", (backend, SHIM_ONLY))
+    observing, waiting = (Observing(one.link, 1024) for one in (linked, other))
+    assert observing.sampling(0).backend is backend
+    observing.end_sampling()
+    assert waiting.sampling(0).backend is backend
+    assert observing.sampling(0).backend is SHIM_ONLY
+    waiting.end_sampling()
+    observing.end_sampling()
+    assert observing.sampling(0).backend is backend
+    observing.stop()
+    for one in (linked, other):
+        one.close()
+
+
+def test_a_watch_with_the_descriptors_of_the_process_lasts_for_the_profile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without_module(monkeypatch)
+    monkeypatch.setattr(backends, "BACKENDS", (SOFT_DIRTY_BACKEND, SHIM_ONLY))
+    linked = Linked()
+    observing = Observing(linked.link, 1024)
+    observing.prepare()
+    fds = [
+        os.open("/proc/self/pagemap", os.O_RDONLY),
+        os.open("/proc/self/clear_refs", os.O_WRONLY),
+    ]
+    answer = {"type": "writes", "way": SOFT_DIRTY}
+    linked.shim.send(answer, fds)
+    for fd in fds:
+        os.close(fd)
+    linked.receive()
+    observing.take(answer)
+    first = observing.sampling(0)
+    assert first.backend is SOFT_DIRTY_BACKEND
+    observing.end_sampling()
+    assert observing.sampling(0) is first
+    observing.end_profile()
+    assert observing.sampling(0).backend is SHIM_ONLY
     observing.stop()
     linked.close()
 

@@ -17,9 +17,9 @@ from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
 from sentineld.model.records import SAMPLE_DTYPE, OpAccesses, Records
 from sentineld.model.tiers import Tiers
-from sentineld.observe.backend import Target
+from sentineld.observe.backend import Ranges, Target
 from sentineld.observe.shim_link import ShimLink
-from sentineld.observe.shim_only import SHIM_ONLY
+from sentineld.observe.shim_only import SHIM_ONLY, NoWatch
 from sentineld.plan.layout_wire import WireLayout, unpack_layout
 from sentineld.profile.steps import Step, StepCutter, births, identical, sequence_digest
 from sentineld.session.intake.inbox import Inbox
@@ -30,7 +30,7 @@ from sentineld.session.live.shapes import (
     Shape,
     Shapes,
 )
-from sentineld.session.work import step_sampler
+from sentineld.session.work import profiling, step_sampler
 from sentineld.session.work.choosing import OTHER_SHAPE_STEPS, SIZES_STEPS
 from sentineld.session.work.planning import Goal
 from sentineld.session.work.profiling import (
@@ -64,11 +64,24 @@ class Recorded(Lifecycle):
         self.entered.append(state)
 
 
+class Window(NoWatch):
+    """A watch that is `busy` from the begin of a window until it is closed."""
+
+    busy = False
+
+    def begin(self, ranges: Ranges) -> None:
+        self.busy = True
+
+    def close(self) -> None:
+        self.busy = False
+
+
 class Logged(Sampling):
     """A sampling whose samples the test writes."""
 
     def __init__(self, link: ShimLink) -> None:
-        super().__init__(link, SHIM_ONLY, SHIM_ONLY.open(Target(link.pid, 1024)))
+        self.window = Window(Target(link.pid, 1024))
+        super().__init__(link, SHIM_ONLY, self.window)
         self.log = np.empty(0, SAMPLE_DTYPE)
 
     def samples(self) -> Records:
@@ -80,11 +93,11 @@ class Fixed(Observing):
 
     def __init__(self, link: ShimLink, sampling: Sampling) -> None:
         super().__init__(link, 1024)
-        self._sampling = sampling
+        self._fixed = sampling
 
     def sampling(self, rearm_us: int) -> Sampling:
-        assert self._sampling is not None
-        return self._sampling
+        self._sampling = self._fixed
+        return self._fixed
 
 
 class Profiled:
@@ -321,9 +334,11 @@ def test_steps_are_gathered_again_without_the_cuts_of_a_failed_sampling(
     profiled = Profiled(Shapes())
     profiled.tell(*steps_of(SMALL, 4))
     assert profiled.states[-1] is State.ACCESS
+    assert profiled.sampling.window.busy
     # These steps do not have the cuts of the layout that was sent.
     profiled.tell(*steps_of(SMALL, ACCESS_STEPS_MIN + 1))
     assert profiled.states[-1] is State.ALLOCATION
+    assert not profiled.sampling.window.busy
     messages = [message["type"] for message in profiled.linked.shim.receive()]
     assert messages == ["layout", "profile_ops", "detach"]
     os.close(*profiled.linked.shim.take_fds(1))
@@ -332,6 +347,32 @@ def test_steps_are_gathered_again_without_the_cuts_of_a_failed_sampling(
     assert profiled.asked() == (None, 0)
     profiled.tell(*steps_of(SMALL, 2))
     assert profiled.states[-1] is State.ACCESS
+    assert profiled.sampling.window.busy
+    profiled.close()
+
+
+def test_sampling_is_given_up_if_no_step_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    profiled = Profiled(Shapes())
+    profiled.tell(*steps_of(SMALL, 4))
+    profiled.run.check_idle()
+    monkeypatch.setattr(profiling, "IDLE_S", 0.0)
+    monkeypatch.setattr(profiling, "IDLE_STEPS", 1e9)
+    profiled.run.check_idle()
+    assert profiled.states[-1] is State.ACCESS
+    monkeypatch.setattr(profiling, "IDLE_STEPS", 0)
+    profiled.run.check_idle()
+    assert profiled.states[-1] is State.ALLOCATION
+    assert not profiled.sampling.window.busy
+    profiled.asked()
+    profiled.tell(*steps_of(SMALL, 2))
+    assert profiled.states[-1] is State.ACCESS
+    profiled.close()
+
+
+def test_the_watch_ends_once_a_step_was_sampled() -> None:
+    profiled = Profiled(Shapes())
+    planning(profiled, SMALL)
+    assert not profiled.sampling.window.busy
     profiled.close()
 
 
