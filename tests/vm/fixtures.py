@@ -46,13 +46,14 @@ _SHARED: pytest.StashKey[dict[GuestKind, Guest]] = pytest.StashKey()
 
 
 @pytest.fixture(scope="session")
-def guest(request: pytest.FixtureRequest) -> Guest:
+def guest(request: pytest.FixtureRequest) -> Iterator[Guest]:
     """The shared two-tier guest: repository and C parts in TREE, module loaded.
 
     Each test must restore the guest's state. A problem in the kernel log fails the
     test that caused it.
     """
-    return _shared_guest(request.config, SYSTEM)
+    yield _shared_guest(request.config, SYSTEM)
+    _close_shared(request.config, SYSTEM)
 
 
 @pytest.fixture(scope="session", params=list(RECIPES))
@@ -150,5 +151,10 @@ def _close_kernel_guests(config: pytest.Config) -> None:
 
 
 def _close_shared(config: pytest.Config, kind: GuestKind) -> None:
+    """Close a shared guest if it runs. Raises MachineError if its kernel has logged a problem since
+    its last test, for example while a fixture stopped the daemon."""
     if shared := config.stash.get(_SHARED, {}).pop(kind, None):
-        shared.close()
+        try:
+            shared.check_kernel_log()
+        finally:
+            shared.close()

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds problems in a kernel log."""
+"""Waits until a guest's kernel log is complete, and finds problems in it."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+import subprocess
+import time
+from collections.abc import Callable, Sequence
 
 PROBLEM = re.compile(
     r"""
@@ -21,6 +25,8 @@ PROBLEM = re.compile(
     | \blist_(?:add|del)\ corruption\b
     | \brefcount_t:\s
     | \bBad\ (?:page\ (?:state|map)|rss-counter)\b
+    | \bbad\ (?:pgd|p4d|pud|pmd|pte)\b
+    | \b(?:Bad|Unused)\ swap\ (?:file|offset)\ entry\b
     | \bscheduling\ while\ atomic\b
     | \bdouble\ fault\b
     """,
@@ -44,3 +50,41 @@ def hit_stale_breakpoint(log: str) -> bool:
 def problems(log: str) -> list[str]:
     """The lines of LOG that report a problem, in order."""
     return [line for line in log.splitlines() if PROBLEM.search(line)]
+
+
+class Marks:
+    """Marks in a guest's kernel log. The serial line lags behind the kernel. Once a mark is in the
+    log's file, all earlier messages are in the file, too."""
+
+    def __init__(self, command: Sequence[str], log: Callable[[], str]) -> None:
+        """command: writes each line of its input into the kernel log. log: returns the log."""
+        self._log = log
+        self._written = 0
+        self._writer = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            bufsize=1,
+        )
+
+    def arrives(self, limit_s: float) -> bool:
+        """Write a new mark. Returns whether it is in the log within limit_s."""
+        assert self._writer.stdin is not None
+        self._written += 1
+        mark = f"vm: mark {self._written}"
+        deadline_s = time.monotonic() + limit_s
+        with contextlib.suppress(OSError):  # the command has ended
+            self._writer.stdin.write(f"{mark}\n")
+        while mark not in self._log():
+            if self._writer.poll() is not None or time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def close(self) -> None:
+        """End the command."""
+        self._writer.kill()
+        with contextlib.suppress(OSError):  # a mark that it has not read
+            self._writer.communicate()

@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.guest, pytest.mark.second]
 TIERS = "cat $(ls -v /sys/devices/virtual/memory_tiering/memory_tier*/nodelist)"
 """Prints the nodes of each tier, fastest tier first."""
 
+PATIENCE_S = 600
+
 WARNING_MODULE = """
 #include <linux/module.h>
 static int __init warner_init(void) { WARN(1, "on purpose"); return 0; }
@@ -91,6 +93,22 @@ def test_a_warning_of_the_kernel_fails_the_check_once(guest: Guest, tmp_path: Pa
     guest.run("rmmod warner && dmesg --clear")  # another test checks dmesg's output
 
 
+def test_a_log_that_stays_incomplete_fails_the_check(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The brackets keep the pattern from matching the shell that runs pkill.
+    writer = "-f '[r]ead -r mark'"
+    guest.run(f"pkill -STOP {writer}")
+    monkeypatch.setattr("tests.vm.guest.MARK_SECONDS", 1.0)
+    try:
+        with pytest.raises(MachineError, match="no mark arrived"):
+            guest.check_kernel_log()
+    finally:
+        guest.run(f"pkill -CONT {writer}")
+    monkeypatch.undo()
+    guest.check_kernel_log()
+
+
 @pytest.mark.pair
 @pytest.mark.long
 def test_two_guests_are_independent(guest: Guest) -> None:
@@ -143,10 +161,31 @@ def test_commands_run_and_files_are_copied(guest: Guest, tmp_path: Path) -> None
         "[   12.3] watchdog: BUG: soft lockup - CPU#0 stuck for 23s! [python3:417]",
         "[   12.3] INFO: task python3:417 blocked for more than 120 seconds.",
         "[   12.3] Call Trace:",
+        "[   12.3] mm/pgtable-generic.c:54: bad pmd 00000000f7d1a3c2(00000000deadbeef)",
+        "[   12.3] mm/memory.c:417: bad pte 00000000f7d1a3c2(00000000deadbeef)",
+        "[   12.3] get_swap_device: Bad swap file entry 3ffffffffffff",
+        "[   12.3] __swap_duplicate: Bad swap offset entry 00000417",
+        "[   12.3] _swap_info_get: Unused swap offset entry 00000417",
     ],
 )
 def test_kernel_problems_are_found(line: str) -> None:
     assert kernel_log.problems(f"fine\n{line}\nfine\n") == [line]
+
+
+@pytest.mark.parametrize(
+    ("writer", "arrives"), [("exec cat", True), ("exec sleep 1000", False), ("true", False)]
+)
+def test_a_log_is_complete_only_if_the_mark_arrives(
+    tmp_path: Path, writer: str, arrives: bool
+) -> None:
+    file = tmp_path / "log"
+    file.touch()
+    marks = kernel_log.Marks(["/bin/sh", "-c", f"{writer} >> {file}"], file.read_text)
+    try:
+        for _ in range(2):
+            assert marks.arrives(PATIENCE_S if arrives else 0.2) is arrives
+    finally:
+        marks.close()
 
 
 def test_harmless_lines_are_no_problems() -> None:
