@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,30 +19,33 @@ ZRAM = Path("/sys/class/zram-control")
 def swap_area(kind: str, folder: Path, size_bytes: int) -> Iterator[None]:
     """Enable a swap area; kind: "file" (in the folder) or "zram". Skips the test if that is not
     possible here."""
-    number = ""
-    if kind == "zram":
-        if not ZRAM.is_dir():
-            pytest.skip("this kernel has no zram")
-        try:
-            number = (ZRAM / "hot_add").read_text().strip()
-        except OSError as error:
-            pytest.skip(f"no zram device can be added here: {error.strerror}")
-        Path(f"/sys/block/zram{number}/disksize").write_text(str(size_bytes))
-        area = Path(f"/dev/zram{number}")
-    else:
-        area = folder / "swap"
-        area.touch(0o600)
-        with area.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, size_bytes)
-    try:
+    with ExitStack() as stack:
+        if kind == "zram":
+            area = stack.enter_context(_zram(size_bytes))
+        else:
+            area = folder / "swap"
+            area.touch(0o600)
+            with area.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, size_bytes)
         subprocess.run(["mkswap", area], check=True, capture_output=True)
         enabled = subprocess.run(["swapon", area], capture_output=True, text=True)
         if enabled.returncode:
             pytest.skip(f"swap cannot be enabled here: {enabled.stderr.strip()}")
-        try:
-            yield
-        finally:
-            subprocess.run(["swapoff", area], check=True)
+        stack.callback(subprocess.run, ["swapoff", area], check=True)
+        yield
+
+
+@contextmanager
+def _zram(size_bytes: int) -> Iterator[Path]:
+    """A new zram device."""
+    if not ZRAM.is_dir():
+        pytest.skip("this kernel has no zram")
+    try:
+        number = (ZRAM / "hot_add").read_text().strip()
+    except OSError as error:
+        pytest.skip(f"no zram device can be added here: {error.strerror}")
+    try:
+        Path(f"/sys/block/zram{number}/disksize").write_text(str(size_bytes))
+        yield Path(f"/dev/zram{number}")
     finally:
-        if number:
-            (ZRAM / "hot_remove").write_text(number)
+        (ZRAM / "hot_remove").write_text(number)

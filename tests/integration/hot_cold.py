@@ -38,10 +38,12 @@ def daemon_with_swap(
     kind: str, folder: Path, tiers: str = "swap", config: str = ""
 ) -> Iterator[Daemon]:
     """A daemon on a machine with swap; see swap_area(). config: see Daemon."""
-    with swap_area(kind, folder, SWAP_BYTES):
-        started = Daemon(folder, "--tiers", tiers, config=f"scan_cpu_share = 0.2\n{config}")
+    config = f"scan_cpu_share = 0.2\n{config}"
+    with (
+        swap_area(kind, folder, SWAP_BYTES),
+        Daemon(folder, "--tiers", tiers, config=config) as started,
+    ):
         yield started
-        started.stop()
 
 
 class Program:

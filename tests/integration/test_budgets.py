@@ -36,11 +36,14 @@ def idle_process(daemon: Daemon) -> Iterator[str]:
 
 
 def test_the_budgets_of_all_processes_fit_the_fast_tier(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path, "--tiers", "emulated:cxl")
     # Each emulated tier has the capacity of the machine's memory.
     capacity_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     most, rest = str(capacity_bytes * 6 // 10), str(capacity_bytes * 3 // 10)
-    with idle_process(daemon) as first, idle_process(daemon) as second:
+    with (
+        Daemon(tmp_path, "--tiers", "emulated:cxl") as daemon,
+        idle_process(daemon) as first,
+        idle_process(daemon) as second,
+    ):
         assert daemon.ctl("attach", first, "--fast", most).returncode == 0
         line = refused(daemon.ctl("attach", second, "--fast", most), "budget-too-large")
         assert "that are left of the fast tier's" in line
@@ -48,4 +51,3 @@ def test_the_budgets_of_all_processes_fit_the_fast_tier(tmp_path: Path) -> None:
         assert daemon.ctl("detach", first).returncode == 0
         assert daemon.ctl("detach", second).returncode == 0
         assert daemon.ctl("attach", second, "--fast", most).returncode == 0
-    daemon.stop()

@@ -18,7 +18,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -36,6 +36,8 @@ class Daemon:
 
     Its planning processes have the same priority as the training. At a low priority, planning would
     take longer on busy CPUs, and the training would spend the CPU time on steps without a plan.
+
+    As a context manager, it is stopped at the end of the context.
 
     options: command-line options. wrapper: a command that execs the daemon. config: further lines
     of its configuration.
@@ -63,6 +65,20 @@ class Daemon:
             stderr=subprocess.PIPE,
             text=True,
         )
+        try:
+            self._wait_for_answer()
+        except BaseException:
+            self.process.kill()
+            self.process.communicate()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def _wait_for_answer(self) -> None:
         deadline_s = time.monotonic() + PATIENCE_S
         while self.sessions() is None:
             assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()
@@ -86,10 +102,15 @@ class Daemon:
         return next((one for one in self.sessions() or () if one["pid"] == pid), None)
 
     def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(timeout=PATIENCE_S) == 0
+        """Stop the daemon. Asserts that it stops in time and without an error."""
         assert self.process.stderr is not None
-        self.process.stderr.close()
+        try:
+            self.process.send_signal(signal.SIGTERM)
+            assert self.process.wait(timeout=PATIENCE_S) == 0
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.process.stderr.close()
 
 
 def ctl(control: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

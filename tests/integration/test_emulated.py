@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +60,20 @@ class ManagedRun:
         self.folder = folder
         self._shares_daemon = daemon is not None
         self.daemon = daemon or Daemon(folder, *tiers, config=config)
-        self.training = Training(
-            *arguments,
-            socket_path=self.daemon.folder / "shim.sock",
-            stop=folder / "stop",
-            alone=alone,
-            script=script,
-            place=place,
-        )
-        self.pid = self.training.process.pid
-        wait(lambda: self.session() is not None)
+        with ExitStack() as stack:
+            stack.callback(self._stop_daemon)
+            self.training = Training(
+                *arguments,
+                socket_path=self.daemon.folder / "shim.sock",
+                stop=folder / "stop",
+                alone=alone,
+                script=script,
+                place=place,
+            )
+            stack.callback(self._kill_training)
+            self.pid = self.training.process.pid
+            wait(lambda: self.session() is not None)
+            self._close = stack.pop_all()
 
     def session(self, pid: int | None = None) -> dict[str, Any] | None:
         return self.daemon.session(pid or self.pid)
@@ -124,8 +129,13 @@ class ManagedRun:
         assert losses == self.training.plain_losses(len(losses))
 
     def close(self) -> None:
+        self._close.close()
+
+    def _kill_training(self) -> None:
         self.training.process.kill()
         self.training.process.wait(timeout=PATIENCE_S)
+
+    def _stop_daemon(self) -> None:
         if not self._shares_daemon and self.daemon.process.poll() is None:
             self.daemon.stop()
 

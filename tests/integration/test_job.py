@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -32,14 +33,13 @@ def nodes() -> Iterator[tuple[Node, Node]]:
 
 @pytest.fixture
 def daemons(nodes: tuple[Node, Node], tmp_path: Path) -> Iterator[list[Daemon]]:
-    started: list[Daemon] = []
-    for node in nodes:
-        folder = tmp_path / node.interface
-        folder.mkdir()
-        started.append(Daemon(folder, wrapper=node.wrapper))
-    yield started
-    for daemon in started:
-        daemon.stop()
+    with ExitStack() as stack:
+        started: list[Daemon] = []
+        for node in nodes:
+            folder = tmp_path / node.interface
+            folder.mkdir()
+            started.append(stack.enter_context(Daemon(folder, wrapper=node.wrapper)))
+        yield started
 
 
 def progress(node: Node, daemon: Daemon) -> tuple[dict[str, str], float, float] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,14 @@ def test_daemons_are_killed_under_load(tmp_path: Path, kills: int) -> None:
     chance = random.Random(1)
     folder = tmp_path / "other"
     folder.mkdir()
-    daemon = Daemon(tmp_path, *tiers(tmp_path), config=DISK_RATES)
-    other = paged_from_start(folder, "threads", daemon=daemon, script=OTHER, fast="6MiB")
-    run = ManagedRun(tmp_path, "perceptron", daemon=daemon)
-    try:
+    with ExitStack() as stack:
+        daemons = [Daemon(tmp_path, *tiers(tmp_path), config=DISK_RATES)]
+        stack.callback(lambda: daemons[-1].stop())
+        other = paged_from_start(folder, "threads", daemon=daemons[0], script=OTHER, fast="6MiB")
+        stack.callback(other.close)
+        run = ManagedRun(tmp_path, "perceptron", daemon=daemons[0])
+        stack.callback(run.close)
+        stack.callback(lambda: daemons[-1].process.send_signal(signal.SIGCONT))
         run.manage("auto", "40%")
         before = disk_bytes(run), disk_bytes(other)
         for _ in range(kills):
@@ -50,7 +55,8 @@ def test_daemons_are_killed_under_load(tmp_path: Path, kills: int) -> None:
             run.kill()
             steps = len(run.training.times_s)
             run.training.wait_losses(steps + 2)
-            run.daemon = Daemon(tmp_path, *tiers(tmp_path), config=DISK_RATES)
+            daemons.append(Daemon(tmp_path, *tiers(tmp_path), config=DISK_RATES))
+            run.daemon = daemons[-1]
         wait(lambda: run.session() is not None and run.status()["state"] == "managed")
         run.daemon.process.send_signal(signal.SIGSTOP)
         time.sleep(STOP_S)
@@ -64,8 +70,3 @@ def test_daemons_are_killed_under_load(tmp_path: Path, kills: int) -> None:
         print(f"{kills} daemons killed in {len(run.training.times_s)} steps")
         run.check_losses()
         other.check_losses()
-    finally:
-        run.daemon.process.send_signal(signal.SIGCONT)
-        for one in (run, other):
-            one.close()
-        run.daemon.stop()

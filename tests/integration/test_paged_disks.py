@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -202,20 +203,14 @@ def test_a_killed_training_leaves_nothing_behind(
 ) -> None:
     """Trainings are killed at random times. Their files are deleted; the daemon keeps running."""
     print(f"{kills} trainings are killed")
-    daemon = Daemon(tmp_path, *tiers(small_disk))
-    room, chance = room_bytes(small_disk), random.Random(1)
-    try:
+    with Daemon(tmp_path, *tiers(small_disk)) as daemon:
+        room, chance = room_bytes(small_disk), random.Random(1)
         for number in range(kills):
             folder = tmp_path / str(number)
             folder.mkdir()
-            run = start(folder, daemon)
-            time.sleep(chance.uniform(0, 1))
-            run.training.process.kill()
-            run.close()
+            with closing(start(folder, daemon)):
+                time.sleep(chance.uniform(0, 1))
             wait(lambda: room_bytes(small_disk) == room)
-        run = start(tmp_path, daemon)
-        run.training.wait_losses(6)
-        run.check_losses()
-        run.close()
-    finally:
-        daemon.stop()
+        with closing(start(tmp_path, daemon)) as run:
+            run.training.wait_losses(6)
+            run.check_losses()

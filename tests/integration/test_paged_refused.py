@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -60,9 +61,10 @@ LACKS = {
 def test_the_daemon_reports_what_is_missing(tmp_path: Path, lack: str) -> None:
     code, message = LACKS[lack]
     wrapper = wrapper_of(lack, tmp_path)
-    daemon = Daemon(tmp_path, *tiers(tmp_path), wrapper=wrapper)
-    run = ManagedRun(tmp_path, "cnn", alone=REST, daemon=daemon)
-    try:
+    with (
+        Daemon(tmp_path, *tiers(tmp_path), wrapper=wrapper) as daemon,
+        closing(ManagedRun(tmp_path, "cnn", alone=REST, daemon=daemon)) as run,
+    ):
         status = json.loads(run.daemon.ctl("status", "--json").stdout)
         assert status["tiers"] == []
         assert any(message in problem for problem in status["problems"]), status["problems"]
@@ -70,9 +72,6 @@ def test_the_daemon_reports_what_is_missing(tmp_path: Path, lack: str) -> None:
         assert message in refused(attach, code)
         run.training.wait_losses(6)
         run.check_losses()
-    finally:
-        run.close()
-        run.daemon.stop()
 
 
 @pytest.mark.parametrize(
@@ -111,15 +110,13 @@ def test_a_folder_in_memory(tmp_path: Path) -> None:
             ).stdout
         ):
             pytest.skip("/dev/shm is not a tmpfs")
-        daemon = Daemon(tmp_path, *tiers(folder))
-        try:
+        with Daemon(tmp_path, *tiers(folder)) as daemon:
             status = json.loads(daemon.ctl("status", "--json").stdout)
             if not status["tiers"]:
                 assert any("it lacks O_TMPFILE or O_DIRECT" in one for one in status["problems"])
                 return
-            run = paged_from_start(tmp_path, "perceptron", daemon=daemon, script=TRAIN, fast="6MiB")
-            run.training.wait_losses(6)
-            run.check_losses()
-            run.close()
-        finally:
-            daemon.stop()
+            with closing(
+                paged_from_start(tmp_path, "perceptron", daemon=daemon, script=TRAIN, fast="6MiB")
+            ) as run:
+                run.training.wait_losses(6)
+                run.check_losses()

@@ -55,12 +55,12 @@ exec 3<>/dev/sentinel
 {CHECK} zero_page
 exec 3>&-
 while :; do /bin/true; done & faults=$!
+trap 'kill $faults' EXIT
 for round in 1 2 3; do
     rmmod sentinel
     insmod {TREE}/{MODULE}
     {CHECK} zero_page
 done
-kill $faults
 """
 
 UNHOOKED = f"""

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""If a fixture or a test fails, the helpers of the tests leave neither processes nor devices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sentineld.observe.pidfd import children
+from tests.integration import hot_cold, test_daemon, test_emulated
+from tests.integration.test_daemon import Daemon
+from tests.integration.test_emulated import ManagedRun
+from tests.swap_area import ZRAM, swap_area
+
+
+@pytest.fixture(autouse=True)
+def _no_child_is_left() -> Iterator[None]:
+    before = children(os.getpid())
+    yield
+    assert children(os.getpid()) == before
+
+
+class StandIn:
+    """Takes the place of a daemon. Never has a session."""
+
+    def __init__(self, folder: Path, *options: str, config: str = "") -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(["/bin/sleep", "1000"])
+
+    def __enter__(self) -> StandIn:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def session(self, pid: int) -> dict[str, Any] | None:
+        return None
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def test_a_daemon_that_does_not_answer_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_daemon, "PATIENCE_S", 0.1)
+    with pytest.raises(AssertionError, match="the daemon did not answer"):
+        Daemon(tmp_path, wrapper=("/bin/sh", "-c", "exec sleep 1000"))
+
+
+def test_a_training_without_a_session_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def give_up(done: Callable[[], Any]) -> Any:
+        assert done(), "timed out"
+
+    monkeypatch.setattr(test_emulated, "wait", give_up)
+    monkeypatch.setattr(test_emulated, "Daemon", StandIn)
+    script = tmp_path / "sleeps.py"
+    script.write_text("import time\ntime.sleep(1000)\n")
+    with pytest.raises(AssertionError, match="timed out"):
+        ManagedRun(tmp_path, "any", script=script)
+
+
+def test_a_failure_beside_swap_stops_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hot_cold, "Daemon", StandIn)
+    monkeypatch.setattr(hot_cold, "swap_area", lambda *_: os.scandir(tmp_path))
+    with pytest.raises(ZeroDivisionError), hot_cold.daemon_with_swap("file", tmp_path):
+        raise ZeroDivisionError
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can add a zram device")
+def test_a_zram_device_of_an_impossible_size_is_removed(tmp_path: Path) -> None:
+    def devices() -> list[str]:
+        return sorted(path.name for path in Path("/sys/block").glob("zram*"))
+
+    if not ZRAM.is_dir():
+        pytest.skip("this kernel has no zram")
+    before = devices()
+    with pytest.raises(OSError, match="Invalid argument"), swap_area("zram", tmp_path, 0):
+        pass
+    assert devices() == before
