@@ -12,25 +12,35 @@ from pathlib import Path
 import pytest
 
 from sentineld.host.memory_group import UnavailableError, group_of
+from sentineld.host.mounts import Mount, mounts_of
 
 PROC = Path("/proc")
-HIERARCHIES = {"v1": ("cgroup", "memory"), "v2": ("cgroup2", ""), "cpuset": ("cgroup", "cpuset")}
-"""Arguments of group_of(), by version."""
+KINDS = {"v2": "cgroup2", "v1": "cgroup"}
+"""The types of the file systems, by version."""
 
 
 @contextmanager
-def cgroup(version: str, name: str = "sentineld-test") -> Iterator[Path]:
-    """The folder of a new cgroup; version: v1 (memory hierarchy), v2, or cpuset (v1's cpusets).
+def cgroup(
+    version: str = "any", name: str = "sentineld-test", controller: str = ""
+) -> Iterator[Path]:
+    """The folder of a new cgroup. A test may remove the cgroup, but must end the processes in it.
 
-    Skips the test if no cgroup can be created. A test may remove the cgroup, but must end the
-    processes in it.
+    version: "v1", "v2", or "any" (v2 if possible, otherwise v1).
+    controller: the controller that the cgroup must have, such as "memory"; "": none. A machine can
+        have v2 without any controllers, beside v1.
+
+    Skips the test if no such cgroup can be created.
     """
-    try:
-        parent = group_of(PROC, "self", *HIERARCHIES[version])[1]
-        folder = parent / f"{name}-{os.getpid()}"
-        folder.mkdir()
-    except (UnavailableError, OSError) as error:
-        pytest.skip(f"no cgroup {version} can be created here: {error}")
+    problems = []
+    for tried in KINDS if version == "any" else (version,):
+        try:
+            folder = _parent(tried, controller) / f"{name}-{os.getpid()}"
+            folder.mkdir()
+            break
+        except (UnavailableError, OSError) as error:
+            problems.append(f"{tried}: {error}")
+    else:
+        pytest.skip(f"no cgroup can be created here: {'; '.join(problems)}")
     try:
         yield folder
     finally:
@@ -61,3 +71,30 @@ def _remove_one(folder: Path) -> None:
 def join(folder: Path, pid: int) -> None:
     """Move a process into a cgroup."""
     (folder / "cgroup.procs").write_text(str(pid))
+
+
+def path_in_hierarchy(folder: Path) -> str:
+    """The path of a cgroup as /proc/PID/cgroup shows it."""
+    points = [mount.point for mount in _mounts() if folder.is_relative_to(mount.point)]
+    return f"/{folder.relative_to(max(points))}"
+
+
+def _mounts() -> list[Mount]:
+    mounts = mounts_of((PROC / "self/mountinfo").read_text())
+    return [mount for mount in mounts if mount.kind in KINDS.values()]
+
+
+def _parent(version: str, controller: str) -> Path:
+    """The cgroup for new cgroups of tests. Raises UnavailableError or OSError."""
+    if version == "v1":
+        return group_of(PROC, "self", KINDS[version], controller or "memory")[1]
+    own = group_of(PROC, "self", KINDS[version], "")[1]
+    for parent in (own, own.parent):
+        if not controller or controller in _controllers_of_children(parent):
+            return parent
+    raise UnavailableError(f"{own} and its parent have no {controller} controller for children")
+
+
+def _controllers_of_children(folder: Path) -> list[str]:
+    control = folder / "cgroup.subtree_control"
+    return control.read_text().split() if control.exists() else []

@@ -23,7 +23,7 @@ from sentineld.control.client import request
 from sentineld.heat.target import PROCESSES_MAX
 from sentineld.host.memory_limit import joining
 from sentineld.observe.pidfd import children
-from tests.cgroups import cgroup, join, remove
+from tests.cgroups import cgroup, join, path_in_hierarchy, remove
 from tests.hostile.attacker import USER, Attacker, Say
 from tests.idle_process import WELCOMED
 from tests.integration.hot_cold import MIB, Program, build, daemon_with_swap, wait
@@ -54,9 +54,14 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def group() -> Iterator[Path]:
-    with cgroup("v1") as folder:
+def group(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A new cgroup; v2 if possible. A test marked EACH_VERSION gets one of each version."""
+    with cgroup(getattr(request, "param", "any")) as folder:
         yield folder
+
+
+EACH_VERSION = pytest.mark.parametrize("group", ["v1", "v2"], indirect=True)
+"""For tests of permissions. Other tests use one version, because they take long."""
 
 
 @contextmanager
@@ -113,15 +118,15 @@ def wait_for_scans(daemon: Daemon) -> None:
     wait(lambda: only(daemon)["swap"]["scans"] >= before + 2, "the processes are not scanned")
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_residency_follows_heat_in_a_cgroup(daemon: Daemon, program: Path, version: str) -> None:
-    with cgroup(version) as folder, programs(program, folder, 3) as running:
+@EACH_VERSION
+def test_residency_follows_heat_in_a_cgroup(daemon: Daemon, program: Path, group: Path) -> None:
+    with programs(program, group, 3) as running:
         hot, cold, other = running
         before = [one.tell("sum") for one in running]
         hot.tell("hot 0")
-        found = attach(daemon, "--cgroup", str(folder))
+        found = attach(daemon, "--cgroup", str(group))
         assert found["policy"] == "temperature"
-        assert found["group"] == f"cgroup {folder}"
+        assert found["group"] == f"cgroup {group}"
         assert found["peak_bytes"] == pytest.approx(3 * SIZE_MIB * MIB, rel=0.1)
         wait_within_budget(daemon, running)
         wait(lambda: hot.resident_share(0, HOT_MIB) > 0.95, "hot pages are not in memory")
@@ -146,7 +151,7 @@ def test_residency_follows_heat_in_a_cgroup(daemon: Daemon, program: Path, versi
             "the process that was hot before has more memory than the hot one",
         )
         assert [one.tell("sum") for one in running] == before
-        assert daemon.ctl("detach", "--cgroup", str(folder)).returncode == 0
+        assert daemon.ctl("detach", "--cgroup", str(group)).returncode == 0
         assert groups(daemon) == []
         assert [one.tell("sum") for one in running] == before
 
@@ -214,9 +219,12 @@ def test_a_group_that_loses_a_child_cgroup_stays_managed(
 
 
 def test_a_cpuset_whose_cpus_change(daemon: Daemon, program: Path) -> None:
-    with cgroup("cpuset") as folder:
-        for name in ("cpuset.cpus", "cpuset.mems"):
-            (folder / name).write_text((folder.parent / name).read_text())
+    status = Path("/proc/self/status").read_text()
+    with cgroup(controller="cpuset") as folder:
+        for name in ("cpus", "mems"):
+            allowed = re.search(rf"^{name}_allowed_list:\s*(\S+)$", status, re.M | re.I)
+            assert allowed is not None
+            (folder / f"cpuset.{name}").write_text(allowed[1])
         with programs(program, folder, 1) as running:
             before = running[0].tell("sum")
             attach(daemon, "--cgroup", str(folder), fast="16MiB")
@@ -383,7 +391,8 @@ def test_processes_of_other_sessions_are_left_out(
         line = refused(daemon.ctl("detach", second), "busy")
         assert f"sentinelctl detach --cgroup {group}" in line
         # The same cgroup, by another name.
-        inner = str(group).removeprefix("/sys/fs/cgroup/memory")
+        inner = path_in_hierarchy(group)
+        assert inner != str(group)
         assert attach(daemon, "--cgroup", inner, fast="48MiB")["budget_bytes"] == 48 * MIB
         assert len(groups(daemon)) == 1
         # A single process joins the group when its own session has ended.
@@ -412,6 +421,7 @@ def ask_as_user(daemon: Daemon, verb: str, **arguments: Any) -> Any:
         user.close()
 
 
+@EACH_VERSION
 def test_a_user_manages_only_processes_of_their_own(daemon: Daemon, group: Path) -> None:
     answer = partial(ask_as_user, daemon)
     with ExitStack() as stack:
@@ -444,6 +454,7 @@ def test_a_user_manages_only_processes_of_their_own(daemon: Daemon, group: Path)
         assert answer("attach", pid=own, tree=True)[0] == "busy"
 
 
+@EACH_VERSION
 def test_a_setuid_program_leaves_a_users_group(daemon: Daemon, group: Path) -> None:
     daemon.folder.chmod(0o711)
     program = daemon.folder / "setuid-sleep"
@@ -511,12 +522,19 @@ def test_metrics_name_the_group(daemon: Daemon, program: Path, group: Path) -> N
         assert str(group) in daemon.ctl("status").stdout
 
 
-def test_a_cgroup_with_a_memory_limit_below_the_budget(
-    daemon: Daemon, program: Path, group: Path
-) -> None:
+@contextmanager
+def limited_group(limit_bytes: int) -> Iterator[Path]:
+    """A new cgroup with a memory limit."""
+    with cgroup(controller="memory") as folder:
+        names = ("memory.max", "memory.limit_in_bytes")  # v2, v1
+        limit = next(file for name in names if (file := folder / name).exists())
+        limit.write_text(str(limit_bytes))
+        yield folder
+
+
+def test_a_cgroup_with_a_memory_limit_below_the_budget(daemon: Daemon, program: Path) -> None:
     """The kernel reclaims memory to keep the limit, and the session stays managed."""
-    (group / "memory.limit_in_bytes").write_text(str(40 * MIB))
-    with programs(program, group, 2) as running:
+    with limited_group(40 * MIB) as group, programs(program, group, 2) as running:
         before = [one.tell("sum") for one in running]
         running[0].tell("hot 0")
         attach(daemon, "--cgroup", str(group), fast="48MiB")

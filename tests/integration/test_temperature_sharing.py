@@ -174,7 +174,7 @@ def test_the_terms_of_a_share(daemon: Daemon, program: Path, stack: ExitStack) -
 
 
 def test_cgroups_and_processes_share(daemon: Daemon, program: Path, stack: ExitStack) -> None:
-    folder = stack.enter_context(cgroup("v1"))
+    folder = stack.enter_context(cgroup())
     inside = started(stack, program, WARM_MIB, joining(folder))
     outside = started(stack, program, COOL_MIB)
     before = [one.tell("sum") for one in (inside, outside)]

@@ -176,7 +176,7 @@ def test_a_cgroup_has_the_processes_of_its_descendants(version: str) -> None:
 
 def test_the_title_and_the_argument_of_a_cgroup_with_a_hostile_name_are_printable() -> None:
     name = os.fsdecode(b"\xff\x1b[2J;x")
-    with cgroup("v1", name) as folder, cgroup("v1") as plain:
+    with cgroup(name=name) as folder, cgroup() as plain:
         target = CgroupTarget(str(folder))
         shown = str(folder).replace(name, "??[2J;x")
         assert target.title == f"cgroup {shown}"

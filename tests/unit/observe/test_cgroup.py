@@ -58,7 +58,7 @@ def test_roots_and_other_paths_are_refused(mounts: list[Mount], tmp_path: Path) 
 
 
 def test_a_missing_cgroup_is_refused() -> None:
-    with cgroup("v2") as folder, pytest.raises(SentinelError) as caught:
+    with cgroup() as folder, pytest.raises(SentinelError) as caught:
         Cgroup(f"{folder}/missing")
     assert caught.value.code == "no-such-process"
 
@@ -82,7 +82,7 @@ def test_nested_cgroups_take_a_limited_number_of_descriptors(tmp_path: Path) -> 
 
 
 def test_the_list_of_processes_is_limited() -> None:
-    with cgroup("v2") as folder:
+    with cgroup() as folder:
         processes = [subprocess.Popen(["/bin/sleep", "1000"]) for _ in range(3)]
         for process in processes:
             join(folder, process.pid)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""If a fixture or a test fails, the helpers of the tests leave neither processes nor devices."""
+"""The helpers of the tests leave nothing behind if a test fails, and skip no test needlessly."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sentineld.observe.pidfd import children
+from tests import cgroups
 from tests.integration import hot_cold, test_daemon, test_emulated
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import ManagedRun
@@ -88,3 +89,52 @@ def test_a_zram_device_of_an_impossible_size_is_removed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Invalid argument"), swap_area("zram", tmp_path, 0):
         pass
     assert devices() == before
+
+
+@pytest.fixture
+def hierarchies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes folders take the place of the hierarchies of cgroups. In v2, children have no
+    controllers."""
+
+    def mount(*versions: str) -> None:
+        own, mounts = tmp_path / "self", ""
+        for version in versions:
+            kind, controllers = ("cgroup", "memory") if version == "v1" else ("cgroup2", "")
+            (tmp_path / version).mkdir()
+            mounts += f"30 1 0:26 / {tmp_path / version} rw - {kind} {kind} rw,{controllers}\n"
+        own.mkdir()
+        (own / "mountinfo").write_text(mounts)
+        (own / "cgroup").write_text("4:memory:/\n0::/\n")
+        monkeypatch.setattr(cgroups, "PROC", tmp_path)
+
+    return mount
+
+
+@pytest.mark.parametrize(
+    ("mounted", "controller", "found"),
+    [
+        (["v1", "v2"], "", "v2"),
+        (["v1", "v2"], "memory", "v1"),
+        (["v2"], "", "v2"),
+        (["v1"], "", "v1"),
+    ],
+)
+def test_a_cgroup_is_in_a_hierarchy_that_is_mounted(
+    hierarchies: Callable[..., None],
+    tmp_path: Path,
+    mounted: list[str],
+    controller: str,
+    found: str,
+) -> None:
+    hierarchies(*mounted)
+    with cgroups.cgroup(controller=controller) as folder:
+        assert folder.parent == tmp_path / found
+        assert cgroups.path_in_hierarchy(folder) == f"/{folder.name}"
+    assert not folder.exists()
+
+
+def test_without_the_hierarchy_the_skipped_test_names_it(hierarchies: Callable[..., None]) -> None:
+    hierarchies("v2")
+    skipped = pytest.raises(pytest.skip.Exception, match="v1: it is not mounted")
+    with skipped, cgroups.cgroup("v1"):
+        pass
