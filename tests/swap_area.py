@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.required import unless_required
+
 ZRAM = Path("/sys/class/zram-control")
 
 
 @contextmanager
 def swap_area(kind: str, folder: Path, size_bytes: int) -> Iterator[None]:
     """Enable a swap area; kind: "file" (in the folder) or "zram". Skips the test if that is not
-    possible here."""
+    possible here; see tests/required.py."""
     with ExitStack() as stack:
         if kind == "zram":
             area = stack.enter_context(_zram(size_bytes))
@@ -30,7 +32,8 @@ def swap_area(kind: str, folder: Path, size_bytes: int) -> Iterator[None]:
         subprocess.run(["mkswap", area], check=True, capture_output=True)
         enabled = subprocess.run(["swapon", area], capture_output=True, text=True)
         if enabled.returncode:
-            pytest.skip(f"swap cannot be enabled here: {enabled.stderr.strip()}")
+            problem = f"swap cannot be enabled here: {enabled.stderr.strip()}"
+            pytest.skip(unless_required("swap", problem))
         stack.callback(subprocess.run, ["swapoff", area], check=True)
         yield
 
@@ -39,11 +42,12 @@ def swap_area(kind: str, folder: Path, size_bytes: int) -> Iterator[None]:
 def _zram(size_bytes: int) -> Iterator[Path]:
     """A new zram device."""
     if not ZRAM.is_dir():
-        pytest.skip("this kernel has no zram")
+        pytest.skip(unless_required("swap", "this kernel has no zram"))
     try:
         number = (ZRAM / "hot_add").read_text().strip()
     except OSError as error:
-        pytest.skip(f"no zram device can be added here: {error.strerror}")
+        problem = f"no zram device can be added here: {error.strerror}"
+        pytest.skip(unless_required("swap", problem))
     try:
         Path(f"/sys/block/zram{number}/disksize").write_text(str(size_bytes))
         yield Path(f"/dev/zram{number}")

@@ -13,10 +13,14 @@ import pytest
 
 from sentineld.observe.pidfd import children
 from tests import cgroups
+from tests import swap_area as swap
 from tests.integration import hot_cold, test_daemon, test_emulated
+from tests.integration.hot_cold import MIB
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import ManagedRun
+from tests.required import VARIABLE, unless_required
 from tests.swap_area import ZRAM, swap_area
+from tests.unit.shim import paged
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +142,52 @@ def test_without_the_hierarchy_the_skipped_test_names_it(hierarchies: Callable[.
     skipped = pytest.raises(pytest.skip.Exception, match="v1: it is not mounted")
     with skipped, cgroups.cgroup("v1"):
         pass
+
+
+def skipped() -> Any:
+    return pytest.raises(pytest.skip.Exception)
+
+
+def failed(feature: str) -> Any:
+    return pytest.raises(AssertionError, match=f"{VARIABLE} lists {feature}, but: ")
+
+
+@pytest.mark.parametrize("mounted", [[], ["v1"]])
+def test_a_required_cgroup_is_not_skipped(
+    hierarchies: Callable[..., None], monkeypatch: pytest.MonkeyPatch, mounted: list[str]
+) -> None:
+    hierarchies(*mounted)
+    monkeypatch.setenv(VARIABLE, "pager,swap")
+    with skipped(), cgroups.cgroup(controller="none"):
+        pass
+    monkeypatch.setenv(VARIABLE, "pager,cgroup")
+    with failed("cgroup"), cgroups.cgroup(controller="none"):
+        pass
+    # If v1 is mounted, the machine has cgroups, but need not have v2.
+    with skipped() if mounted else failed("cgroup"), cgroups.cgroup("v2"):
+        pass
+
+
+def test_required_swap_is_not_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swap, "ZRAM", tmp_path / "none")
+    monkeypatch.setenv(VARIABLE, "")
+    with skipped(), swap_area("zram", tmp_path, MIB):
+        pass
+    monkeypatch.setenv(VARIABLE, "swap")
+    with failed("swap"), swap_area("zram", tmp_path, MIB):
+        pass
+
+
+def test_a_required_pager_is_not_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paged, "DEVICE", str(tmp_path / "none"))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert paged.pager_problem() is not None
+    monkeypatch.setenv(VARIABLE, "pager")
+    with failed("pager"):
+        paged.pager_problem()
+
+
+def test_unknown_features_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "swapp")
+    with pytest.raises(AssertionError, match="swapp"):
+        unless_required("swap", "no swap")

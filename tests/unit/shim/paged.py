@@ -21,6 +21,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tests.required import unless_required
+
 PAGE = mmap.PAGESIZE
 REQUESTS = 4
 DEVICE = "/dev/userfaultfd"
@@ -28,11 +30,14 @@ PATIENCE_S = 600
 
 
 def pager_problem() -> str | None:
-    """The reason why no pager can run on this machine; None if a pager can run."""
+    """The reason why no pager can run on this machine; None if a pager can run. Raises
+    AssertionError if the machine must have the feature "pager"; see tests/required.py."""
     release = tuple(int(part) for part in os.uname().release.split(".")[:2])
     if release < (6, 8):
-        return "needs Linux 6.8 or later for UFFDIO_MOVE"
-    return None if os.access(DEVICE, os.R_OK | os.W_OK) else f"needs access to {DEVICE}"
+        return unless_required("pager", "needs Linux 6.8 or later for UFFDIO_MOVE")
+    if os.access(DEVICE, os.R_OK | os.W_OK):
+        return None
+    return unless_required("pager", f"needs access to {DEVICE}")
 
 
 class Settings(ctypes.Structure):
