@@ -140,6 +140,13 @@ class Attacker:
         return self._buffer.decode(errors="replace")
 
 
+def lasts(end_s: float, done: int) -> bool:
+    """Whether an attack goes on. It ends at end_s, a value of time.monotonic(). On a busy machine
+    it lasts longer, until it has done something: `done` is then greater than 0."""
+    late_s = time.monotonic() - end_s
+    return late_s < 0 or (not done and late_s < PATIENCE_S / 2)
+
+
 def _be_attacker(
     function: Callable[..., None], arguments: tuple[Any, ...], user: int, channel: int, parent: int
 ) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.attack import Attack, attack_alone
-from tests.hostile.attacker import OTHER_USER, Say, die_with_parent
+from tests.hostile.attacker import OTHER_USER, Say, die_with_parent, lasts
 from tests.hostile.daemon import Daemon
 from tests.hostile.shim_client import Segment, ShimClient, registered
 from tests.process_figures import cpu_seconds, waits
@@ -69,18 +69,20 @@ def with_descriptors(say: Say, path: str, count: int) -> None:
 
 
 def flood_with_descriptors(say: Say, path: str, duration_s: float) -> None:
-    """Connect again and again, and send an invalid hello with 8 descriptors on each connection."""
+    """Connect again and again, and send an invalid hello with 8 descriptors on each connection.
+    Report the number of these hellos."""
     event = os.eventfd(0)
     held: list[ShimClient] = []
-    end_s = time.monotonic() + duration_s
-    while time.monotonic() < end_s:
+    sent, end_s = 0, time.monotonic() + duration_s
+    while lasts(end_s, sent):
         with contextlib.suppress(OSError):
             client = ShimClient(Path(path))
             client.raw(b"\x02\x00\x00\x00[]", [event] * 8)
+            sent += 1
             held.append(client)
         if len(held) >= 200:
             held.pop(0).close()
-    say("done")
+    say(sent)
 
 
 def register(say: Say, path: str) -> None:
@@ -113,7 +115,7 @@ def test_idle_connections_beside_a_managed_training(attack: Attack) -> None:
 
 def test_connections_with_descriptors_do_not_exhaust_them() -> None:
     with attack_alone("200 connections with 8 descriptors each", descriptors=1024) as attack:
-        attack.start(with_descriptors, str(attack.daemon.shims), 200).heard()
+        assert attack.start(with_descriptors, str(attack.daemon.shims), 200).heard() > 0
         attack.hold(4)
         later = attack.start(register, str(attack.daemon.shims), user=OTHER_USER)
         assert later.heard() == "registered"
@@ -123,7 +125,7 @@ def test_connections_with_descriptors_do_not_exhaust_them() -> None:
 def test_a_flood_of_connections_with_descriptors(attack: Attack) -> None:
     path = str(attack.daemon.shims)
     attacker = attack.start(flood_with_descriptors, path, attack.scaled_s(5.0))
-    assert attacker.heard() == "done"
+    assert attacker.heard() > 0
     attack.check()
 
 
@@ -133,7 +135,7 @@ def test_many_clients_of_one_user(attack: Attack, count: int) -> None:
     attacker = attack.start(many_processes, str(attack.daemon.shims), count, count)
     answers = attacker.heard(CLIENTS_S)
     print(answers)
-    assert sum(answers.values()) == count
+    assert answers.get("welcome", 0) > 0
     attack.hold(2)
     attack.check()
 
@@ -198,7 +200,7 @@ def _try_to_register(path: str) -> bytes:
     client, segment = ShimClient(Path(path)), Segment()
     _KEPT.extend((client, segment))
     os.close(client.register(segment))
-    answer = client.answer(60)
+    answer = client.answer(CLIENTS_S / 2)
     return str(answer["type"] if answer else "closed").encode()
 
 
@@ -210,7 +212,7 @@ def test_idle_connections_of_the_control_socket(attack: Attack) -> None:
 
 
 def test_idle_connections_of_the_metrics_server(attack: Attack) -> None:
-    attack.start(idle_tcp, attack.daemon.metrics_port, 300).heard()
+    assert attack.start(idle_tcp, attack.daemon.metrics_port, 300).heard() > 0
     attack.hold(3)
     threads = attack.settled(attack.daemon.threads)
     print(f"{threads} threads")
@@ -219,7 +221,7 @@ def test_idle_connections_of_the_metrics_server(attack: Attack) -> None:
 
 
 def idle_tcp(say: Say, port: int, count: int) -> None:
-    held = []
+    held, sent = [], 0
     for _ in range(count):
         client = socket.socket()
         # If the backlog is full, connect() times out, but the kernel keeps trying to connect.
@@ -227,8 +229,9 @@ def idle_tcp(say: Say, port: int, count: int) -> None:
         with contextlib.suppress(OSError):
             client.connect(("127.0.0.1", port))
             client.send(b"GET /metrics HTTP/1.1\r\n")
+            sent += 1
         held.append(client)
-    say(len(held))
+    say(sent)
     signal.pause()
 
 

@@ -13,20 +13,21 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.hostile.attack import Attack, each_kind
-from tests.hostile.attacker import OTHER_USER, Say
+from tests.hostile.attacker import OTHER_USER, Attacker, Say
 from tests.hostile.fuse import SilentFileSystem, available
 from tests.hostile.shim_client import Segment, ShimClient, frame, memfd, registered
 
 LINGER_S = 60
 HUGE_BYTES = 1 << 40
 HOLD_S = 4.0
-"""Duration of the attack; longer than the attackers need to send a descriptor at each place."""
+"""Duration of the attack after the attackers have sent a descriptor at each place."""
+SENT = "sent"
 
 Opener = Callable[[], int]
 
@@ -107,72 +108,85 @@ def _sent(open_one: Opener) -> int:
     return _SENT[-1]
 
 
-def _as_control(path: Path, open_one: Opener) -> None:
+# The functions in PLACES. Each yields after each message that it has sent with a descriptor.
+
+
+def _as_control(path: Path, open_one: Opener) -> Iterator[None]:
     event = os.eventfd(0)
     client = _kept(ShimClient(path))
     client.hello([_sent(open_one), event])
+    yield
     client.answer(5)
 
 
-def _as_event(path: Path, open_one: Opener) -> None:
+def _as_event(path: Path, open_one: Opener) -> Iterator[None]:
     client = _kept(ShimClient(path))
     client.hello([Segment().fd, _sent(open_one)])
+    yield
     client.answer(5)
 
 
-def _as_residency(path: Path, open_one: Opener) -> None:
+def _as_residency(path: Path, open_one: Opener) -> Iterator[None]:
     client = _kept(ShimClient(path))
     client.hello([Segment().fd, os.eventfd(0), _sent(open_one)], residency=True)
+    yield
     client.answer(5)
 
 
-def _too_many(path: Path, open_one: Opener) -> None:
+def _too_many(path: Path, open_one: Opener) -> Iterator[None]:
     client = _kept(ShimClient(path))
     client.hello([Segment().fd, os.eventfd(0), *(_sent(open_one) for _ in range(3))])
+    yield
     client.answer(5)
     client.close()
 
 
-def _without_hello(path: Path, open_one: Opener) -> None:
+def _without_hello(path: Path, open_one: Opener) -> Iterator[None]:
     client = _kept(ShimClient(path))
     client.raw(b"\x10", [_sent(open_one)] * 4)
+    yield
     time.sleep(0.2)
     client.close()
 
 
-def _before_a_bad_frame(path: Path, open_one: Opener) -> None:
+def _before_a_bad_frame(path: Path, open_one: Opener) -> Iterator[None]:
     client = _kept(ShimClient(path))
     client.raw(b"\x02\x00\x00\x00[]", [_sent(open_one)] * 2)
+    yield
     client.closed(5)
 
 
-def _as_accesses(path: Path, open_one: Opener) -> None:
+def _as_accesses(path: Path, open_one: Opener) -> Iterator[None]:
     client, _ = registered(path)
     _kept(client).send({"type": "accesses", "step": 1, "names": []}, [_sent(open_one)])
+    yield
     time.sleep(0.5)
 
 
-def _as_writes(path: Path, open_one: Opener) -> None:
+def _as_writes(path: Path, open_one: Opener) -> Iterator[None]:
     for way in ("pagemap-scan", "soft-dirty"):
         client, _ = registered(path)
         fds = [_sent(open_one), _sent(open_one)]
         _kept(client).send({"type": "writes", "way": way}, fds)
+        yield
     time.sleep(0.5)
 
 
-def _as_map_of_a_layout(path: Path, open_one: Opener) -> None:
+def _as_map_of_a_layout(path: Path, open_one: Opener) -> Iterator[None]:
     client, _ = registered(path)
     answer = {"type": "layout", "layout_id": 1, "ok": True, "residency": True}
     _kept(client).send(answer, [_sent(open_one)])
+    yield
     time.sleep(0.5)
 
 
-def _with_a_note(path: Path, open_one: Opener) -> None:
+def _with_a_note(path: Path, open_one: Opener) -> Iterator[None]:
     """Send many `note` messages, each with descriptors that the message does not need."""
     client, _ = registered(path)
     _kept(client)
     for _ in range(20):
         client.raw(frame({"type": "note", "text": "x"}), [_sent(open_one)] * 8)
+        yield
 
 
 def _kept(client: ShimClient) -> ShimClient:
@@ -180,7 +194,8 @@ def _kept(client: ShimClient) -> ShimClient:
     return client
 
 
-PLACES: dict[str, Callable[[Path, Opener], None]] = {
+Place = Callable[[Path, Opener], Iterator[None]]
+PLACES: dict[str, Place] = {
     one.__name__: one
     for one in (
         _as_control,
@@ -197,11 +212,20 @@ PLACES: dict[str, Callable[[Path, Opener], None]] = {
 }
 
 
-def once(say: Say, path: str, place: Callable[[Path, Opener], None], open_one: Opener) -> None:
+def once(say: Say, path: str, place: Place, open_one: Opener) -> None:
     """Send descriptors from open_one() at one place in the protocol (see PLACES), then close this
-    process's copies, so that only the daemon's copies are left."""
-    with contextlib.suppress(OSError, AssertionError, EOFError):
-        place(Path(path), open_one)
+    process's copies, so that only the daemon's copies are left. Report SENT after the first message
+    with descriptors; if there is none, report the error."""
+    answer = ""
+    sending = place(Path(path), open_one)
+    try:
+        for _ in sending:
+            if not answer:
+                answer = SENT
+                say(answer)
+    except (OSError, AssertionError, EOFError) as error:
+        if not answer:
+            say(repr(error))
     for fd in _SENT:
         os.close(fd)
     signal.pause()
@@ -209,9 +233,17 @@ def once(say: Say, path: str, place: Callable[[Path, Opener], None], open_one: O
 
 def send_everywhere(attack: Attack, open_one: Opener) -> None:
     """Send descriptors from open_one() at each place; then check that another user can register."""
-    # Start a process for each place, because the attacker may block, too.
-    for place in PLACES.values():
-        attack.start(once, str(attack.daemon.shims), place, open_one)
+    # If the descriptors block when they are closed, the daemon refuses the user after
+    # closing.CLOSING_MAX of them. The last place needs more than that, the others together fewer.
+    *others, last = PLACES
+    for names in (others, [last]):
+        # Start a process for each place, because the attacker may block, too.
+        attackers = {
+            name: attack.start(once, str(attack.daemon.shims), PLACES[name], open_one)
+            for name in names
+        }
+        answers = {name: attacker.heard() for name, attacker in attackers.items()}
+        assert answers == dict.fromkeys(names, SENT)
     attack.hold(HOLD_S)
     later = attack.start(register, str(attack.daemon.shims), user=OTHER_USER)
     assert later.heard() == "registered"
@@ -237,3 +269,12 @@ def register(say: Say, path: str) -> None:
     client, _ = registered(Path(path))
     say("registered")
     client.closed(600)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_descriptor_that_cannot_be_sent_is_reported(place: str, tmp_path: Path) -> None:
+    attacker = Attacker(once, str(tmp_path / "none.sock"), PLACES[place], pipe)
+    try:
+        assert "Error" in attacker.heard()
+    finally:
+        attacker.close()
