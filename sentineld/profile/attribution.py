@@ -12,34 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
-from sentineld.model.arrays import Floats, Integers, Mask
+from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import ACCESS_DTYPE, Profile, page_spans
 from sentineld.model.ranges import ranges
-from sentineld.model.records import (
-    ACCESS_UNKNOWN,
-    ACCESS_WRITE,
-    NO_ACCESS,
-    PAGE_BYTES,
-    Records,
-)
-from sentineld.model.sampled import pages_represented
+from sentineld.model.records import PAGE_BYTES, Records
 from sentineld.profile.lifetimes import StepLifetimes, step_lifetimes
 from sentineld.profile.placed import note_placements
+from sentineld.profile.sampled_pairs import PAGE_BITS, PAGE_MASK, sample_parts, sampled_pairs
 from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.times import stretch_times
-
-PAGE_BITS = 40
-"""Number of low bits of a key that hold the page number. Addresses have 48 bits, of which 12 or
-more are the offset in the page."""
-
-PAGE_MASK = (1 << PAGE_BITS) - 1
-"""Mask of the page number in a key."""
 
 LIVES_MAX = 1 << 20
 """Approximate maximum number of intervals in memory at one time. A tensor has one interval per
@@ -170,6 +156,9 @@ def find_tenants(
     row, instance = tenants.find(keys & PAGE_MASK)
     rows, instances = [row], [instance]
     first[always] = found.stretch_count
+    # Only the stretches of these keys need intervals.
+    first = np.maximum(first, stretch.min(initial=found.stretch_count))
+    last = np.minimum(last, stretch.max(initial=-1))
     for begin, end in _pieces(first, last, found.stretch_count):
         inside = np.flatnonzero((stretch >= begin) & (stretch < end))
         if len(inside):
@@ -220,71 +209,6 @@ def _tenants(found: StepLifetimes, first: Integers, last: Integers, page_bytes: 
     )
 
 
-class SampledPairs(NamedTuple):
-    """The (stretch, page) pairs of a step for which page sampling saw an access."""
-
-    keys: Integers  # page + (stretch << PAGE_BITS), ascending
-    written: Mask
-    accesses: Integers  # more than 1 if the page was armed again within the stretch
-
-
-def sampled_pairs(step: Step, samples: Records) -> SampledPairs:
-    """The step's (stretch, page) pairs with sampled accesses. Raises SentinelError if a boundary of
-    the step has no epoch."""
-    epochs = boundary_records(step)["address"].astype(np.int64)
-    if not np.all(epochs > 0):
-        raise SentinelError(
-            "failed", f"step {step.number} has boundaries without an epoch", "sample another step"
-        )
-    accessed = samples[(samples["flags"] & NO_ACCESS) == 0]
-    first, inside = _first_keys(epochs, step.end_epoch, accessed)
-    wrote = (accessed["flags"][inside] & ACCESS_WRITE) != 0
-    # One record of a huge page represents all its pages.
-    pages = pages_represented(accessed[inside])
-    keys, row = np.unique(ranges(first, pages), return_inverse=True)
-    written = np.bincount(row, np.repeat(wrote, pages), minlength=len(keys)) > 0
-    return SampledPairs(keys, written, np.bincount(row, minlength=len(keys)))
-
-
-def unknown_pairs(step: Step, samples: Records) -> int:
-    """Number of (stretch, page) pairs for which it is unknown whether the page was accessed,
-    because the page can't be armed, or because something other than the module unarmed it. Raises
-    SentinelError in the same case as sampled_pairs()."""
-    seen = sampled_pairs(step, samples).keys
-    first, past = unknown_ranges(step, samples)
-    if not len(first):
-        return 0
-    # Count overlapping parts once: of each range, only the part after the end of all earlier ranges
-    # counts.
-    order = np.argsort(first, kind="stable")
-    first, past = first[order], np.maximum.accumulate(past[order])
-    begin = np.maximum(first, np.append(first[0], past[:-1]))
-    counts = past - begin - (np.searchsorted(seen, past) - np.searchsorted(seen, begin))
-    return int(counts.sum())
-
-
-def unknown_ranges(step: Step, samples: Records) -> tuple[Integers, Integers]:
-    """Ranges of keys (first, past-the-end) for which an access may have been missed.
-
-    The ranges may overlap, and may contain keys for which an access was seen.
-    """
-    epochs = boundary_records(step)["address"].astype(np.int64)
-    unknown = samples[(samples["flags"] & ACCESS_UNKNOWN) != 0]
-    first, inside = _first_keys(epochs, step.end_epoch, unknown)
-    return first, first + pages_represented(unknown[inside])
-
-
-def _first_keys(
-    epochs: Integers, end_epoch: int, samples: Records
-) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """The key of the first page of each sample in the step's epochs, and a mask that selects
-    these samples."""
-    epoch = samples["epoch"].astype(np.int64)
-    stretch = np.searchsorted(epochs, epoch, side="right") - 1
-    inside = (stretch >= 0) & (epoch < (end_epoch or np.iinfo(np.int64).max))
-    return samples["page"].astype(np.int64)[inside] + (stretch[inside] << PAGE_BITS), inside
-
-
 def _join_samples(
     found: StepLifetimes, step: Step, samples: Records, page_bytes: int
 ) -> tuple[_Joined, Floats, int]:
@@ -293,6 +217,25 @@ def _join_samples(
     Returns (amounts in pages, for each amount the number of accesses to its pages, number of
     (stretch, page) pairs without a live tensor).
     """
+    joined, accesses, unattributed = [_NOTHING], [np.zeros(0)], 0
+    for part in sample_parts(step, samples):
+        pages, seen, without = _join_part(found, step, part, page_bytes)
+        joined.append(pages)
+        accesses.append(seen)
+        unattributed += without
+    whole = _Joined(
+        key=np.concatenate([part.key for part in joined]),
+        column=np.concatenate([part.column for part in joined]),
+        amount=np.concatenate([part.amount for part in joined]),
+    )
+    return whole, np.concatenate(accesses), unattributed
+
+
+def _join_part(
+    found: StepLifetimes, step: Step, samples: Records, page_bytes: int
+) -> tuple[_Joined, Floats, int]:
+    """As _join_samples(). The amounts of each tensor and stretch are summed, because the memory for
+    all pages of a step would be too large."""
     keys, written, accesses = sampled_pairs(step, samples)
     rows, instance = find_tenants(found, keys, page_bytes)
     page_start = (keys & PAGE_MASK) * page_bytes
@@ -305,9 +248,10 @@ def _join_samples(
     tensor = found.instances["tensor"].astype(np.int64)[instance]
     key = (keys[rows] >> PAGE_BITS) * len(found.tensors) + tensor
     amount = shared / total[rows]
-    joined = _Joined(key, written[rows].astype(np.int64), amount)
     unattributed = int(np.count_nonzero(np.bincount(rows, minlength=len(keys)) == 0))
-    return joined, amount * accesses[rows], unattributed
+    sums, row = np.unique(key * 2 + written[rows], return_inverse=True)
+    joined = _Joined(sums // 2, sums % 2, np.bincount(row, amount, minlength=len(sums)))
+    return joined, np.bincount(row, amount * accesses[rows], minlength=len(sums)), unattributed
 
 
 def _join_ops(found: StepLifetimes, step: Step, op_accesses: Records, page_bytes: int) -> _Joined:

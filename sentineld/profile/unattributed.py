@@ -13,8 +13,9 @@ from sentineld.model.arrays import Integers
 from sentineld.model.profile import page_spans
 from sentineld.model.protocol import Alloc, Event
 from sentineld.model.records import MemoryMapping, Records
-from sentineld.profile.attribution import PAGE_MASK, find_tenants, sampled_pairs
+from sentineld.profile.attribution import find_tenants
 from sentineld.profile.lifetimes import step_lifetimes
+from sentineld.profile.sampled_pairs import PAGE_MASK, sampled_pairs
 from sentineld.profile.trace import Trace
 
 OTHER_THREAD = "a tensor of another thread"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from sentineld.base.units import format_bytes
-from sentineld.profile.attribution import unknown_pairs
 from sentineld.profile.coverage import coverage
 from sentineld.profile.faults import tensor_faults
+from sentineld.profile.sampled_pairs import unknown_pairs
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.unattributed import unattributed_accesses
 from sentineld.report.labels import KINDS, label

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.model.records import ACCESS_UNKNOWN, OP_ACCESS_DTYPE, SAMPLE_DTYPE
-from sentineld.profile.attribution import PAGE_BITS, sampled_pairs
+from sentineld.profile.sampled_pairs import PAGE_BITS, sampled_pairs
 from sentineld.profile.lifetimes import step_lifetimes
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.report.heatmap import GAP_PAGES, heatmap
