@@ -134,6 +134,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "profile.periods": ("sentineld.session.work.rearm", "PERIODS"),
     "sizes.steady_share": ("sentineld.profile.sizes", "STEADY_SHARE"),
     "sizes.last_steps": ("sentineld.profile.sizes", "LAST_STEPS"),
+    "samples.user_bytes": ("sentineld.session.intake.sample_memory", "USER_BYTES_MAX"),
     "sizes.optional_bytes": ("sentineld.profile.sizes", "OPTIONAL_BYTES_MAX"),
     "page.tensors": ("sentineld.report.page_data", "TENSORS_MAX"),
     "mover.refresh_steps": (EXECUTOR, "REFRESH_STEPS_MAX"),

@@ -11,8 +11,8 @@ from sentineld.base.units import format_bytes
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import page_spans
 from sentineld.model.ranges import union
-from sentineld.profile.sampled_pairs import PAGE_BITS, PAGE_MASK, sampled_pairs, unknown_ranges
 from sentineld.profile.lifetimes import step_lifetimes
+from sentineld.profile.sampled_pairs import PAGE_BITS, PAGE_MASK, sampled_pairs, unknown_ranges
 from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,17 +29,21 @@ from sentineld.observe.page_sampler import PageSampler
 from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_only import SHIM_ONLY
 from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
+from sentineld.session.intake.sample_memory import ALL_BYTES_MAX, USER_BYTES_MAX, SampleMemory
 
 WAY_CHARACTERS_MAX = 20
 REFUSAL_CHARACTERS_MAX = 200
 SAMPLES_PER_PAGE_MAX = 8
 """Maximum number of pages that the kept samples may represent, per page of the machine's memory.
 This number allows a sample of each page in each of 8 stretches. The limit is needed because a
-process can begin any number of epochs, and each epoch adds samples."""
+process can begin any number of epochs, and each epoch adds samples. It limits the time for their
+evaluation; SampleMemory limits their memory."""
 REPEATS_PER_PAGE_MAX = 1
-"""If the kept samples represent more than this number of pages per page of the machine's memory,
-repeated accesses to a page in an epoch are dropped. The profile still has the first access to each
-page in each epoch."""
+"""If the kept samples represent more than this number of pages per page of the machine's memory, or
+need too much memory, repeated accesses to a page in an epoch are dropped. The profile still has the
+first access to each page in each epoch."""
+MEMORY = SampleMemory(USER_BYTES_MAX, ALL_BYTES_MAX)
+"""Limits the samples of all sessions of the daemon."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class SampledPages:
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
     areas: Areas | None  # None: the module sampled, or no pages were sampled
     lost: int = 0  # number of records of accesses that the module lost since arm()
+    problem: SentinelError | None = None  # why page sampling was given up; see Sampling.problem
 
 
 class Sampling:
@@ -72,6 +78,9 @@ class Sampling:
         self.total = 0
         self.accesses = 0
         self.lost = 0
+        self.problem: SentinelError | None = None
+        """Why sampling was given up since arm(): there were too many samples. Then there are no
+        samples, and the pages are not armed. None: it was not given up."""
         try:
             # Check again that the process belongs to the user who connected, because the watch was
             # opened by pid. If the process has called exec() since the last check, the watch
@@ -102,6 +111,7 @@ class Sampling:
         resident on each node.
         """
         self._armed = True
+        self.problem = None
         self._clear()
         self._lost_before = self.lost
         if self._module is None:
@@ -113,7 +123,7 @@ class Sampling:
 
     def collect(self) -> None:
         """Drain the module's log, or poll another backend's watch. Call this often, so that the log
-        does not overflow. Raises SentinelError if there are too many samples."""
+        does not overflow. If there are too many samples, give up sampling; see `problem`."""
         if not self._armed:
             return
         if self._module is None:
@@ -123,49 +133,67 @@ class Sampling:
         if len(samples):
             self.total += len(samples)
             self.accesses += int(np.count_nonzero((samples["flags"] & NO_ACCESS) == 0))
-            self._keep(samples)
-            memory_pages = _memory_pages()
-            if self._pages > REPEATS_PER_PAGE_MAX * memory_pages and self._repeats:
-                self._drop_repeats()
-            if self._pages > SAMPLES_PER_PAGE_MAX * memory_pages:
-                self._clear()
-                raise SentinelError(
-                    "failed",
-                    "the steps of the process access more pages than the machine can sample",
-                    "see docs/troubleshooting.md",
-                )
             self.lost = self._module.sampler.stats().lost
+            self._add(samples if self._repeats else _without_repeats(samples))
+            del samples  # so that it can be freed
+            if self._repeats and self._too_many(REPEATS_PER_PAGE_MAX):
+                self._repeats = False
+                self._replace(_without_repeats)
+            if self._too_many(SAMPLES_PER_PAGE_MAX):
+                self._give_up()
 
-    def _keep(self, samples: npt.NDArray[np.void]) -> None:
-        if not self._repeats:
-            samples = samples[(samples["flags"] & ACCESS_AGAIN) == 0]
+    def _too_many(self, pages_per_page: int) -> bool:
+        """Whether the kept samples represent too many pages or need too much memory."""
+        return self._pages > pages_per_page * _memory_pages() or not MEMORY.fits(self._link.uid)
+
+    def _add(self, samples: npt.NDArray[np.void]) -> None:
+        MEMORY.keep(self._link.uid, samples)
         self._samples.append(samples)
         self._pages += sampled_page_count(samples)
 
-    def _drop_repeats(self) -> None:
-        """Drop the repeated accesses that were kept so far. Later calls of collect() drop repeated
-        accesses, too."""
-        kept = self._samples
-        self._clear()
-        self._repeats = False
-        for samples in kept:
-            self._keep(samples)
+    def _replace(self, change: Callable[[npt.NDArray[np.void]], npt.NDArray[np.void]]) -> None:
+        """Replace the kept samples, array by array; each array is freed after its replacement."""
+        parts, self._samples, self._pages = self._samples[::-1], [], 0
+        while parts:
+            self._add(change(parts.pop()))
+
+    def _give_up(self) -> None:
+        self.disarm()
+        self.problem = SentinelError(
+            "failed",
+            "the steps of the process access more pages than the machine can sample",
+            "see docs/troubleshooting.md",
+        )
 
     def samples(self) -> npt.NDArray[np.void]:
         """All samples since arm(); SAMPLE_DTYPE."""
-        return np.concatenate([np.empty(0, SAMPLE_DTYPE), *self._samples])
+        if len(self._samples) != 1:
+            # Free each part after it is copied: both copies of all samples would take more memory.
+            parts, self._samples = self._samples[::-1], []
+            joined = np.empty(sum(map(len, parts)), SAMPLE_DTYPE)
+            end = 0
+            while parts:
+                part = parts.pop()
+                joined[end : end + len(part)] = part
+                end += len(part)
+            MEMORY.keep(self._link.uid, joined)
+            self._samples = [joined]
+        return self._samples[0]
 
     def forget_before(self, epoch: int) -> None:
         """Drop the samples of earlier epochs."""
-        self._samples = [part[part["epoch"] >= epoch] for part in self._samples]
-        self._pages = sum(map(sampled_page_count, self._samples))
+        self._replace(lambda part: part[part["epoch"] >= epoch])
 
     def finish(self) -> SampledPages:
         """Disarm the pages; returns the page accesses sampled since arm(). With some backends this
-        takes seconds."""
-        self.collect()
-        samples = self.samples()
+        takes seconds. With the module, call collect() first. If sampling was given up, returns
+        none, as the backend `shim` does."""
+        if self._module is None:
+            self.collect()
+        samples, problem = self.samples(), self.problem
         self.disarm()
+        if problem is not None:
+            return SampledPages(SHIM_ONLY, samples, None, problem=problem)
         if self.exact or self.backend is SHIM_ONLY:
             return SampledPages(self.backend, samples, None, self.lost - self._lost_before)
         return SampledPages(self.backend, samples, self._watch.end())
@@ -355,6 +383,11 @@ class Observing:
         if self._writes is not None:
             self._writes.close()
             self._writes = None
+
+
+def _without_repeats(samples: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    first: npt.NDArray[np.void] = samples[(samples["flags"] & ACCESS_AGAIN) == 0]
+    return first
 
 
 def _memory_pages() -> int:

@@ -42,6 +42,8 @@ class Metering(Request[list[StepMeter]], ABC):
             self._metered.append(metered)
             self._result = self._metered
             return len(self._metered) >= self._wanted
+        if self._problem is not None:
+            return True
         self._unmetered += 1
         if self._unmetered > STEPS_WITHOUT_SUCCESS_MAX:
             self._reject("too many steps could not be metered completely")
@@ -50,7 +52,8 @@ class Metering(Request[list[StepMeter]], ABC):
 
     @abstractmethod
     def _meter(self, step: Step) -> StepMeter | None:
-        """The step's metered figures; None if a part of the step was not observed."""
+        """The step's metered figures; None if a part of the step was not observed, or if metering
+        cannot go on. In the latter case, calls _reject()."""
 
 
 class ModuleMetering(Metering):
@@ -69,13 +72,16 @@ class ModuleMetering(Metering):
         managed.mover.watch(sampling.sampler, lambda: sampling.arm(ranges, residency=True))
 
     def _meter(self, step: Step) -> StepMeter | None:
+        self._sampling.collect()
+        if self._sampling.problem is not None:
+            self._reject(str(self._sampling.problem))
+            return None
         boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
         if not np.all(boundaries["address"]):
             return None
         end = np.zeros(1, boundaries.dtype)
         end_epoch = int(boundaries["address"][-1]) + 1
         end["address"], end["time_ns"] = end_epoch, step.end_ns
-        self._sampling.collect()
         words = self._link.segment.words()
         moves = self._managed.mover.ledger.step(step.number)
         metered = meter_step(

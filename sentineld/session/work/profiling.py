@@ -23,6 +23,7 @@ from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses, R
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.observe.shim_link import ShimLink
+from sentineld.planner.turns import Turns
 from sentineld.profile.attribution import build_profile
 from sentineld.profile.fast_times import slow_shares, with_fast_times
 from sentineld.profile.sizes import Sizes, with_sizes
@@ -60,6 +61,9 @@ the framework may observe a step of another shape."""
 KEPT_RECORDS = 500_000
 """Limit on the ring records and live tensors in the steps that are kept until the framework has
 reported the operators' accesses of a step; see kept_records()."""
+BUILDING = Turns(1)
+"""One session at a time makes a profile from its samples, which takes several times their memory;
+see sample_memory.py."""
 
 
 class Profiling:
@@ -214,6 +218,14 @@ class Profiling:
                     sampled.pages.lost,
                     extra=about(LogEvent.RECORDS_LOST),
                 )
+            if sampled.pages.problem is not None:
+                log.warning(
+                    "process %d: page sampling was given up, so the plan is made from the accesses"
+                    " that the framework reports: %s",
+                    self._link.pid,
+                    sampled.pages.problem.message,
+                    extra=about(LogEvent.RECORDS_LOST),
+                )
             waited = operators.requests > 1 or operators.accesses is not None
             self._deadline_s = time.monotonic() + (0.0 if waited else OP_ACCESSES_WAIT_S)
             backend = sampled.pages.backend.name
@@ -307,12 +319,13 @@ class Profiling:
         return profile if self._sizes is None else with_sizes(profile, self._sizes)
 
     def _build(self, step: Step, samples: Records, ops: Records) -> Profile:
-        return build_profile(
-            step,
-            samples,
-            ops,
-            self._inbox.layers,
-            cuts=self._sampler.cuts,
-            timed=self._sampler.gathered[-1],
-            heap_base=self._link.segment.heap_base,
-        )
+        with BUILDING.turn(self._link.uid):
+            return build_profile(
+                step,
+                samples,
+                ops,
+                self._inbox.layers,
+                cuts=self._sampler.cuts,
+                timed=self._sampler.gathered[-1],
+                heap_base=self._link.segment.heap_base,
+            )

@@ -170,7 +170,7 @@ class Recording(Request[Trace]):
         try:
             self._sampling = self._sample()
         except SentinelError as error:
-            self._notes.append(f"no pages were sampled: {error}")
+            self._notes.append(_not_sampled(error))
         if self._managed is not None:
             if emulated := self._machine.substrate.emulated:
                 self._notes.append(
@@ -193,6 +193,8 @@ class Recording(Request[Trace]):
             self._sampled = self._sampler.on_step(step)
         if self._sampled is None:
             if not patient:
+                if (problem := self._sampler.problem) is not None:
+                    self._notes.append(_not_sampled(problem))
                 self._reject("; ".join(["no step could be sampled completely", *self._notes]))
             return not patient
         answer = self._sampler.operators.accesses
@@ -237,6 +239,8 @@ class Recording(Request[Trace]):
         """The page accesses of the sampled step."""
         if sampled.pages is None:
             return np.empty(0, SAMPLE_DTYPE)
+        if sampled.pages.problem is not None:
+            self._notes.append(_not_sampled(sampled.pages.problem))
         if sampled.pages.lost:
             self._notes.append(f"{sampled.pages.lost} page accesses were lost: raise log_records")
         samples = sampled.pages.samples
@@ -261,6 +265,10 @@ class Recording(Request[Trace]):
         # that the shim uses are always below.
         faults: Records = self._faults[inside & (self._faults["address"] < ADDRESS_MAX)]
         return faults
+
+
+def _not_sampled(problem: SentinelError) -> str:
+    return f"no pages were sampled: {problem}"
 
 
 def _begin_ns(step: Step) -> int:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.machine.substrate import Substrate
 from sentineld.model.protocol import Flag
@@ -202,6 +203,8 @@ class StepSampler:
 
         Sampling ends when the step is found. With some backends, ending it takes some seconds.
         """
+        if self._sampling is not None and self._exact:
+            self._sampling.collect()
         whole = self._is_whole(step)
         if whole and self.operators.first is None:
             self._waiting_since_s = time.monotonic()
@@ -210,8 +213,15 @@ class StepSampler:
         return None if found is None else SampledStep(found, self._finish())
 
     @property
+    def problem(self) -> SentinelError | None:
+        """Why page sampling was given up: there were too many samples. From then on, only the step
+        that the framework observed will do. None: it was not given up."""
+        return None if self._sampling is None else self._sampling.problem
+
+    @property
     def _exact(self) -> bool:
-        return self._sampling is not None and self._sampling.exact
+        """Whether pages are sampled, by a backend with epochs."""
+        return self._sampling is not None and self._sampling.exact and self.problem is None
 
     def _is_whole(self, step: Step) -> bool:
         """Whether the step allocates like the gathered steps, has the cuts, and was sampled from
@@ -242,16 +252,21 @@ class StepSampler:
                 self._waiting_since_s = time.monotonic()
                 operators.request()
             return operators.find()
-        if self._sampling is None or operators.requests > 1:
+        if self._sampling is None or self.problem is not None or operators.requests > 1:
             return None
         return operators.first if self._exact or self._waited_s() > OP_ACCESSES_WAIT_S else None
 
     def overdue(self) -> bool:
-        """Whether the search for a step that was sampled completely has taken too long."""
+        """Whether the search for a step that was sampled completely has taken too long. If page
+        sampling was given up, raises that SentinelError instead: another search would end in the
+        same way."""
         operators = self.operators
         unanswered = operators.first is not None and operators.accesses is None
         wait_s = OP_ACCESSES_WAIT_S if unanswered and not self._exact else WHOLE_STEP_WAIT_S
-        return self._waited_s() > wait_s or operators.requests > REQUESTS_MAX
+        late = self._waited_s() > wait_s or operators.requests > REQUESTS_MAX
+        if late and self.problem is not None:
+            raise self.problem.fresh()
+        return late
 
     def _waited_s(self) -> float:
         return time.monotonic() - self._waiting_since_s

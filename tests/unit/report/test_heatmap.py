@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.model.records import ACCESS_UNKNOWN, OP_ACCESS_DTYPE, SAMPLE_DTYPE
-from sentineld.profile.sampled_pairs import PAGE_BITS, sampled_pairs
 from sentineld.profile.lifetimes import step_lifetimes
+from sentineld.profile.sampled_pairs import PAGE_BITS, sampled_pairs
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.report.heatmap import GAP_PAGES, heatmap
 from sentineld.report.plots import draw_heatmap

@@ -28,6 +28,7 @@ from sentineld.observe.module import MODULE
 from sentineld.observe.shim_only import SHIM_ONLY, NoWatch
 from sentineld.observe.softdirty import SOFT_DIRTY as SOFT_DIRTY_BACKEND
 from sentineld.session.intake import sampling
+from sentineld.session.intake.sample_memory import SampleMemory
 from sentineld.session.intake.sampling import (
     REPEATS_PER_PAGE_MAX,
     SAMPLES_PER_PAGE_MAX,
@@ -49,6 +50,8 @@ class Log:
         self.records: list[tuple[int, ...]] = []
         self.periods: list[object] = []
         """rearm_us of each attach(); "closed" for each close()."""
+        self.armed: list[tuple[int, int]] = []
+        """The ranges of all calls of arm()."""
 
     def attach(self, *_: object, rearm_us: int, **more: object) -> None:
         """Accept any process."""
@@ -57,7 +60,11 @@ class Log:
     def add_range(self, *arguments: object) -> None:
         """Accept any range."""
 
-    arm = disarm = add_range
+    remove_range = disarm = add_range
+
+    def arm(self, start: int, length_bytes: int) -> None:
+        """Accept any range."""
+        self.armed.append((start, length_bytes))
 
     def unmap(self) -> None:
         """Do nothing."""
@@ -89,13 +96,96 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Sampling, Log]]:
     linked.close()
 
 
+def assert_given_up(made: Sampling) -> None:
+    assert made.problem is not None
+    assert made.problem.code == "failed"
+    assert "more pages than the machine can sample" in made.problem.message
+    assert not len(made.samples())
+
+
 def test_a_huge_page_counts_as_all_its_pages(watched: tuple[Sampling, Log]) -> None:
     made, log = watched
     assert SAMPLES_PER_PAGE_MAX * MEMORY_PAGES == 512
-    log.records = [HUGE, (0, 1, 0, ACCESS_UNKNOWN, 65535)]
-    with pytest.raises(SentinelError, match="more pages than the machine can sample"):
+    log.records = [HUGE]
+    made.collect()
+    assert made.problem is None
+    log.records = [(0, 1, 0, ACCESS_UNKNOWN, 65535)]
+    made.collect()
+    assert_given_up(made)
+
+
+def test_all_records_count_as_memory(
+    watched: tuple[Sampling, Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, log = watched
+    record_bytes = SAMPLE_DTYPE.itemsize
+    monkeypatch.setattr(sampling, "MEMORY", SampleMemory(100 * record_bytes, 1 << 30))
+    for epoch in range(25):
+        log.records = [(0, epoch, 0, flags, 0) for flags in (ACCESS_UNKNOWN, ACCESS_RESIDENCY) * 2]
         made.collect()
+        assert made.problem is None
+    log.records = [(0, 26, 0, ACCESS_UNKNOWN, 0)]
+    made.collect()
+    assert_given_up(made)
+    # Nothing more is collected, until the pages are armed again.
+    log.records = [(0, 27, 0, 0, 0)]
+    made.collect()
     assert not len(made.samples())
+    made.arm([(0, 4096)], residency=False)
+    log.records = [(0, 28, 0, 0, 0)]
+    made.collect()
+    assert made.problem is None
+    assert len(made.samples()) == 1
+
+
+def test_repeated_accesses_are_dropped_before_sampling_is_given_up(
+    watched: tuple[Sampling, Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, log = watched
+    monkeypatch.setattr(sampling, "MEMORY", SampleMemory(40 * SAMPLE_DTYPE.itemsize, 1 << 30))
+    log.records = [(page, 1, 0, flags, 0) for page in range(20) for flags in (0, ACCESS_AGAIN)]
+    made.collect()
+    assert len(made.samples()) == 40
+    log.records = [(page, 1, 0, flags, 0) for page in range(20, 40) for flags in (0, ACCESS_AGAIN)]
+    made.collect()
+    assert made.problem is None
+    assert made.samples()["page"].tolist() == list(range(40))
+    log.records = [(40, 1, 0, 0, 0)]
+    made.collect()
+    assert_given_up(made)
+
+
+def test_finished_samples_count_until_they_are_freed(
+    watched: tuple[Sampling, Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, log = watched
+    memory = SampleMemory(30 * SAMPLE_DTYPE.itemsize, 1 << 30)
+    monkeypatch.setattr(sampling, "MEMORY", memory)
+    for epoch in (1, 2):
+        log.records = [(page, epoch, 0, 0, 0) for page in range(10)]
+        made.collect()
+    pages = made.finish()
+    assert (len(pages.samples), pages.backend, pages.problem) == (20, MODULE, None)
+    for fits in (False, True):
+        made.arm([(0, 4096)], residency=False)
+        log.records = [(page, 3, 0, 0, 0) for page in range(20)]
+        made.collect()
+        assert (made.problem is None) == fits
+        del pages
+        pages = made.finish()
+    assert len(pages.samples) == 20
+
+
+def test_a_given_up_sampling_ends_as_one_without_page_samples(
+    watched: tuple[Sampling, Log],
+) -> None:
+    made, log = watched
+    log.records = [HUGE, HUGE]
+    made.collect()
+    pages = made.finish()
+    assert pages.backend is SHIM_ONLY
+    assert pages.problem is made.problem is not None
+    assert not len(pages.samples)
 
 
 def test_forgotten_samples_do_not_count(watched: tuple[Sampling, Log]) -> None:

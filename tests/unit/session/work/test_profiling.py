@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -17,12 +17,16 @@ from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
 from sentineld.model.records import SAMPLE_DTYPE, OpAccesses, Records
 from sentineld.model.tiers import Tiers
+from sentineld.observe import module
 from sentineld.observe.backend import Ranges, Target
+from sentineld.observe.module import MODULE, ModuleWatch
 from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_only import SHIM_ONLY, NoWatch
 from sentineld.plan.layout_wire import WireLayout, unpack_layout
 from sentineld.profile.steps import Step, StepCutter, births, identical, sequence_digest
+from sentineld.session.intake import sampling
 from sentineld.session.intake.inbox import Inbox
+from sentineld.session.intake.sample_memory import SampleMemory
 from sentineld.session.intake.sampling import Observing, Sampling
 from sentineld.session.lifecycle import Lifecycle, State, Status
 from sentineld.session.live.shapes import (
@@ -39,6 +43,7 @@ from sentineld.session.work.profiling import (
     Profiling,
 )
 from tests.unit.links import Linked
+from tests.unit.session.intake.test_sampling import Log
 from tests.unit.trainer import MIB, PAGE
 from tests.unit.workloads import Network, train
 
@@ -109,6 +114,7 @@ class Profiled:
         threads: int = 1,
         config: Config = CONFIG,
         tiers: Tiers | None = None,
+        sampling: Callable[[ShimLink], Sampling] = Logged,
     ) -> None:
         """tiers: None means the tiers of the configuration's substrate."""
         self.linked = Linked(heap_used=64 * MIB)
@@ -118,7 +124,7 @@ class Profiled:
         tiers = tiers or substrate.tiers()
         machine = Machine(config, substrate, tiers, [])
         link = self.linked.link
-        self.sampling = Logged(link)
+        self.sampling = sampling(link)
         observing = Fixed(link, self.sampling)
         inbox = Inbox(link, observing)
         inbox.threads, inbox.layers = threads, ("",) * 32
@@ -291,6 +297,28 @@ def test_operators_are_requested_again_if_a_step_of_another_shape_was_observed(
     assert planned is not None
     assert len(planned.profile.accesses)
     assert np.array_equal(planned.plan.layout.slots["bytes"], layout.slots["bytes"])
+
+
+def test_with_too_many_samples_the_plan_is_made_from_the_framework_s_accesses(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log()
+    monkeypatch.setattr(module, "PageSampler", lambda: log)
+    monkeypatch.setattr(sampling, "MEMORY", SampleMemory(10 * SAMPLE_DTYPE.itemsize, 1 << 30))
+
+    def by_module(link: ShimLink) -> Sampling:
+        return Sampling(link, MODULE, ModuleWatch(Target(link.pid, 1024)))
+
+    profiled = Profiled(Shapes(), sampling=by_module)
+    assert [message["type"] for message in profiled.linked.shim.receive()] == ["epoch_fd"]
+    os.close(*profiled.linked.shim.take_fds(1))
+    log.records = [(page, 1, 0, 0, 0) for page in range(11)]
+    planned = whole_way(profiled, SMALL)
+    assert planned.profile.source == "shim"
+    assert len(planned.profile.accesses)
+    assert "page sampling was given up" in caplog.text
+    assert "was observed by shim" in profiled.lifecycle.status.reason
+    profiled.close()
 
 
 def planning(profiled: Profiled, network: Network) -> tuple[list[Step], Records]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps are kept until the framework's answer names the step that the framework observed."""
+"""Steps are kept until the framework's answer names the step that the framework observed. If there
+are too many page samples, only this step will do."""
 
 from __future__ import annotations
 
@@ -8,13 +9,23 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.config import TierOverrides
 from sentineld.machine.emulated import EmulatedSubstrate
-from sentineld.model.records import OP_ACCESS_DTYPE, OpAccesses
+from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses
+from sentineld.observe import module
+from sentineld.observe.backend import Target
+from sentineld.observe.module import MODULE
+from sentineld.observe.shim_only import SHIM_ONLY
 from sentineld.profile.steps import Step, StepCutter
+from sentineld.session.intake import sampling
+from sentineld.session.intake.sample_memory import SampleMemory
+from sentineld.session.intake.sampling import Sampling
+from sentineld.session.work import step_sampler
 from sentineld.session.work.step_sampler import OperatorSteps, StepSampler
 from tests.unit.links import Linked
+from tests.unit.session.intake.test_sampling import Log
 from tests.unit.trainer import MIB
 from tests.unit.workloads import Network, train
 
@@ -93,3 +104,62 @@ def test_without_page_samples_only_the_observed_step_will_do(linked: Linked) -> 
     assert sampled is not None
     assert sampled.step is steps[2]
     assert sampled.pages is None
+
+
+class Watched:
+    """A step sampler that samples by the module, whose log the test writes."""
+
+    def __init__(self, linked: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log = Log()
+        monkeypatch.setattr(module, "PageSampler", lambda: self.log)
+        link = linked.link
+        substrate = EmulatedSubstrate(TierOverrides(emulated="cxl"))
+        self.sampling = Sampling(link, MODULE, module.ModuleWatch(Target(link.pid, 1024)))
+        self.run = StepSampler(link, substrate, 2, OperatorSteps(link, 1 << 20))
+        assert [self.run.gather(step) for step in steps_of(LARGE, 2)] == [False, True]
+        self.run.cut(FastBudget.parse("20%"), ("",) * 32)
+        self.run.begin(self.sampling, substrate.tiers())
+        self.cuts = tuple(self.run.cuts.tolist())
+
+    def steps(self, count: int) -> list[Step]:
+        return steps_of(LARGE, count, self.cuts)
+
+
+@pytest.fixture
+def watched(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    made = Watched(linked, monkeypatch)
+    yield made
+    made.sampling.close()
+
+
+def too_many(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the step sampler find more samples than may be kept."""
+    monkeypatch.setattr(sampling, "MEMORY", SampleMemory(10 * SAMPLE_DTYPE.itemsize, 1 << 30))
+    watched.log.records = [(page, 1, 0, 0, 0) for page in range(11)]
+
+
+def test_with_too_many_samples_the_step_that_the_framework_observed_is_taken(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_many(watched, monkeypatch)
+    one, two = watched.steps(2)
+    assert watched.run.on_step(one) is None
+    watched.run.operators.accesses = answer(two)
+    sampled = watched.run.on_step(two)
+    assert sampled is not None
+    assert sampled.step is two
+    assert sampled.pages is not None
+    assert sampled.pages.backend is SHIM_ONLY
+    assert sampled.pages.problem is not None
+
+
+def test_with_too_many_samples_and_no_answer_of_the_framework_the_search_fails(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_many(watched, monkeypatch)
+    (step,) = watched.steps(1)
+    assert watched.run.on_step(step) is None
+    assert not watched.run.overdue()
+    monkeypatch.setattr(step_sampler, "OP_ACCESSES_WAIT_S", -1.0)
+    with pytest.raises(SentinelError, match="more pages than the machine can sample"):
+        watched.run.overdue()

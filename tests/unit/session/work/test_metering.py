@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metering by the module ends with an error if there are more samples than may be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.plan import Space
+from sentineld.model.records import SAMPLE_DTYPE
+from sentineld.model.tiers import Tiers
+from sentineld.observe import module
+from sentineld.observe.backend import Target
+from sentineld.observe.module import MODULE, ModuleWatch
+from sentineld.session.intake import sampling
+from sentineld.session.intake.sample_memory import SampleMemory
+from sentineld.session.intake.sampling import Sampling
+from sentineld.session.live.managed import Managed
+from sentineld.session.work.metering import ModuleMetering
+from tests.unit.links import Linked
+from tests.unit.session.intake.test_sampling import Log
+from tests.unit.session.work.test_profiling import SMALL, steps_of
+
+
+class Mover:
+    """A mover without moves."""
+
+    def watch(self, _: object, begin: Callable[[], None]) -> None:
+        begin()
+
+    def unwatch(self) -> None:
+        """Nothing is watched."""
+
+
+def test_metering_fails_with_too_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, linked = Log(), Linked()
+    monkeypatch.setattr(module, "PageSampler", lambda: log)
+    monkeypatch.setattr(sampling, "MEMORY", SampleMemory(10 * SAMPLE_DTYPE.itemsize, 1 << 30))
+    watched = Sampling(linked.link, MODULE, ModuleWatch(Target(linked.link.pid, 1024)))
+    managed = cast(Managed, SimpleNamespace(mover=Mover(), spaces={Space.HEAP: (0, 4096)}))
+    metering = ModuleMetering(linked.link, managed, watched, Tiers((), 0.0, "none"), 2)
+    log.records = [(page, 1, 0, 0, 0) for page in range(11)]
+    (step,) = steps_of(SMALL, 1)
+    assert metering.on_step(step)
+    metering.finish()
+    with pytest.raises(SentinelError, match="more pages than the machine can sample"):
+        metering.wait()
+    watched.close()
+    linked.close()
