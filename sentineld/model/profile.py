@@ -46,7 +46,9 @@ ACCESS_DTYPE = np.dtype(
         ("tensor", "<u4"),  # row in tensors
         ("bytes_read", "<u8"),
         ("bytes_written", "<u8"),
-        ("pages", "<u4"),  # distinct pages accessed, according to page sampling
+        # Distinct pages accessed, according to page sampling. Where it could not see an access, the
+        # reported bytes decide (profile/missed.py).
+        ("pages", "<u4"),
         # Accesses to these pages that page sampling saw, at least one for each page. A page can
         # have several accesses if it was armed again within the stretch (session/work/rearm.py).
         ("page_accesses", "<u4"),

@@ -27,3 +27,23 @@ def union(first: Integers, past: Integers, gap: int = 0) -> tuple[Integers, Inte
     first, past = first[order], np.maximum.accumulate(past[order])
     begins = np.flatnonzero(np.append(True, first[1:] > past[:-1] + gap))
     return first[begins], np.append(past[begins[1:] - 1], past[-1])
+
+
+def covered(begin: Integers, end: Integers, disjoint: tuple[Integers, Integers]) -> Integers:
+    """(N,): how many integers of each range begin[i] .. end[i] - 1 lie in disjoint ranges.
+
+    disjoint: (first, past) of the disjoint ranges, in ascending order, as from union().
+    """
+    first, past = disjoint
+    before = np.append(0, np.cumsum(past - first))
+
+    def up_to(number: Integers) -> Integers:
+        index = np.searchsorted(first, number, side="right")
+        whole: Integers = before[index]
+        if not len(first):
+            return whole
+        inside = np.maximum(past[np.maximum(index - 1, 0)] - number, 0)
+        return whole - np.where(index > 0, inside, 0)
+
+    found: Integers = up_to(end) - up_to(begin)
+    return found

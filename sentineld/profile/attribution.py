@@ -22,6 +22,7 @@ from sentineld.model.profile import ACCESS_DTYPE, Profile, page_spans
 from sentineld.model.ranges import ranges
 from sentineld.model.records import PAGE_BYTES, Records
 from sentineld.profile.lifetimes import StepLifetimes, step_lifetimes
+from sentineld.profile.missed import filled_pages, unknown_pages
 from sentineld.profile.placed import note_placements
 from sentineld.profile.sampled_pairs import PAGE_BITS, PAGE_MASK, sample_parts, sampled_pairs
 from sentineld.profile.steps import Step, boundary_records
@@ -73,6 +74,7 @@ def build_profile(
     cuts: Sequence[int] | npt.NDArray[np.uint32] = (),
     timed: Step | None = None,
     heap_base: int = 0,
+    incomplete: bool = False,
 ) -> Profile:
     """The profile of an access step.
 
@@ -83,11 +85,15 @@ def build_profile(
     timed: a step of the same structure that was not sampled. The stretches get their times from
         this step. It may lack the boundaries at `cuts`.
     heap_base: address of the shim's heap.
+    incomplete: whether samples of the step are missing, for example because the module's log was
+        full.
 
     An access has a row if the framework or the module reported it. The row's bytes are those that
     the framework reported, and its pages are those that the module sampled. If only the module
     reported the access, the bytes are those of the row's pages. A sampled page and its accesses are
     divided among the tensors on it, in proportion to their bytes on the page (_join_samples()).
+    Pages for which the module may have missed the access count as accessed as far as the reported
+    bytes need them (missed.py).
 
     Raises SentinelError if the step was not recorded completely, if too many of its tensors overlap
     (see PARTS_MAX), or if there are samples but a boundary of the step has no epoch.
@@ -96,7 +102,7 @@ def build_profile(
     note_placements(found.tensors, step.records)
     if timed is not None:
         found.stretches["time_ns"] = stretch_times(found.stretches, timed)
-    ops = _join_ops(found, step, op_accesses, page_bytes)
+    ops, instances = _join_ops(found, step, op_accesses, page_bytes)
     pages, accesses, unattributed = _NOTHING, np.zeros(0), 0
     if len(samples):
         pages, accesses, unattributed = _join_samples(found, step, samples, page_bytes)
@@ -114,6 +120,14 @@ def build_profile(
     amounts[2] = np.where(touched > 0, np.maximum(np.rint(touched), 1), 0)
     seen = np.bincount(page_rows, accesses, minlength=len(keys))
     amounts[3] = np.maximum(np.rint(seen), amounts[2])
+    if len(samples):
+        missed = np.full(len(keys), np.inf if incomplete else 0.0)
+        if not incomplete:
+            pairs, unknown = unknown_pages(found, step, samples, ops.key, instances, page_bytes)
+            missed[np.searchsorted(keys, pairs)] = unknown
+        sizes = found.tensors["bytes"].astype(np.int64)[keys % max(len(found.tensors), 1)]
+        filled = filled_pages(amounts[0], amounts[1], sizes, page_bytes)
+        amounts[2:] += np.maximum(np.minimum(filled - amounts[2], missed), 0)
     rows = np.zeros(len(keys), ACCESS_DTYPE)
     rows["stretch"], rows["tensor"] = np.divmod(keys, max(len(found.tensors), 1))
     for name, amount in zip(AMOUNTS, amounts, strict=True):
@@ -250,13 +264,18 @@ def _join_part(
     amount = shared / total[rows]
     unattributed = int(np.count_nonzero(np.bincount(rows, minlength=len(keys)) == 0))
     sums, row = np.unique(key * 2 + written[rows], return_inverse=True)
-    joined = _Joined(sums // 2, sums % 2, np.bincount(row, amount, minlength=len(sums)))
-    return joined, np.bincount(row, amount * accesses[rows], minlength=len(sums)), unattributed
+    pages, seen = (
+        np.bincount(row, weights, minlength=len(sums)).astype(np.float64)
+        for weights in (amount, amount * accesses[rows])
+    )
+    return _Joined(sums // 2, sums % 2, pages), seen, unattributed
 
 
-def _join_ops(found: StepLifetimes, step: Step, op_accesses: Records, page_bytes: int) -> _Joined:
-    """The bytes of each access that the framework reported. An access is assigned to the tensor
-    that was live at its address and time."""
+def _join_ops(
+    found: StepLifetimes, step: Step, op_accesses: Records, page_bytes: int
+) -> tuple[_Joined, Integers]:
+    """The bytes of each access that the framework reported, and the instance that was accessed. An
+    access is assigned to the tensor that was live at its address and time."""
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     time = op_accesses["time_ns"].astype(np.int64)
     ops = op_accesses[(time >= begins[0]) & (time < step.end_ns)]
@@ -265,11 +284,12 @@ def _join_ops(found: StepLifetimes, step: Step, op_accesses: Records, page_bytes
     address = ops["address"].astype(np.int64)
     rows, instance = holders(found, stretch, address, time, page_bytes)
     tensor = found.instances["tensor"].astype(np.int64)[instance]
-    return _Joined(
+    joined = _Joined(
         key=stretch[rows] * len(found.tensors) + tensor,
         column=ops["write"][rows].astype(np.int64),
         amount=ops["bytes"][rows].astype(np.float64),
     )
+    return joined, instance
 
 
 def holders(

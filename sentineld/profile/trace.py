@@ -71,4 +71,5 @@ def profile_of(trace: Trace) -> Profile:
         cuts=trace.cuts,
         timed=trace.timed_step,
         heap_base=trace.heap_base,
+        incomplete=bool(trace.facts.get("samples_incomplete")),
     )

@@ -13,14 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from sentineld.model.profile import Profile, page_spans
-from sentineld.model.ranges import union
+from sentineld.model.ranges import covered, union
 from sentineld.observe.backend import Areas, Capabilities
-
-Intervals = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""(begins, ends) in pages, ascending and disjoint."""
 
 
 def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Areas) -> Profile:
@@ -40,30 +36,11 @@ def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Ar
     reported_tensors = union(*page_spans(tensors[has_access], profile.page_bytes))
     begin = areas["start"].astype(np.int64) // profile.page_bytes
     end = begin + areas["bytes"].astype(np.int64) // profile.page_bytes
-    with_tensor = int(_covered(begin, end, all_tensors).sum())
-    explained = int(_covered(begin, end, reported_tensors).sum())
+    with_tensor = int(covered(begin, end, all_tensors).sum())
+    explained = int(covered(begin, end, reported_tensors).sum())
     return replace(
         profile,
         source=f"{profile.source}+{source}",
         unattributed_pages=int((end - begin).sum()) - with_tensor,
         untold_pages=with_tensor - explained,
     )
-
-
-def _covered(
-    begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], intervals: Intervals
-) -> npt.NDArray[np.int64]:
-    """Number of pages of each area that are inside the intervals."""
-    begins, ends = intervals
-    before = np.concatenate([[0], np.cumsum(ends - begins)])
-
-    def up_to(page: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        index = np.searchsorted(begins, page, side="right")
-        whole = before[index]
-        if not len(begins):
-            return whole
-        inside = np.maximum(ends[np.maximum(index - 1, 0)] - page, 0)
-        return whole - np.where(index > 0, inside, 0)
-
-    covered: npt.NDArray[np.int64] = up_to(end) - up_to(begin)
-    return covered

@@ -272,7 +272,7 @@ class Profiling:
                 "neither the module nor this torch's profiler reports accesses",
                 "modprobe sentinel, or use a torch whose profiler has an event tree",
             )
-        profile = self._build(step, pages.samples, ops)
+        profile = self._build(step, pages.samples, ops, pages.incomplete)
         if pages.areas is not None:
             capabilities = pages.backend.capabilities
             profile = checked(profile, pages.backend.name, capabilities, pages.areas)
@@ -318,7 +318,9 @@ class Profiling:
     def _at_full_size(self, profile: Profile) -> Profile:
         return profile if self._sizes is None else with_sizes(profile, self._sizes)
 
-    def _build(self, step: Step, samples: Records, ops: Records) -> Profile:
+    def _build(
+        self, step: Step, samples: Records, ops: Records, incomplete: bool = False
+    ) -> Profile:
         with BUILDING.turn(self._link.uid):
             return build_profile(
                 step,
@@ -328,4 +330,5 @@ class Profiling:
                 cuts=self._sampler.cuts,
                 timed=self._sampler.gathered[-1],
                 heap_base=self._link.segment.heap_base,
+                incomplete=incomplete,
             )

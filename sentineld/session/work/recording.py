@@ -226,12 +226,15 @@ class Recording(Request[Trace]):
             tiers=self._machine.tiers,
             heap_base=self._link.segment.heap_base,
             arena=(0, 0) if managed is None else managed.spaces[Space.ARENA],
-            facts=facts_of(
-                self._link,
-                None if managed is None else managed.plan.policy,
-                self._faults is not None,
-                self._notes,
-            ),
+            facts={
+                **facts_of(
+                    self._link,
+                    None if managed is None else managed.plan.policy,
+                    self._faults is not None,
+                    self._notes,
+                ),
+                "samples_incomplete": sampled.pages is not None and sampled.pages.incomplete,
+            },
             faults=self._faults_of(before),
         )
 
@@ -241,6 +244,8 @@ class Recording(Request[Trace]):
             return np.empty(0, SAMPLE_DTYPE)
         if sampled.pages.problem is not None:
             self._notes.append(_not_sampled(sampled.pages.problem))
+        if not sampled.pages.whole:
+            self._notes.append("the heap grew in each step; accesses to its new pages are missing")
         if sampled.pages.lost:
             self._notes.append(f"{sampled.pages.lost} page accesses were lost: raise log_records")
         samples = sampled.pages.samples

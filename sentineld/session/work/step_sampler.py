@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +50,10 @@ REQUESTS_MAX = 24
 framework then observes may have another shape."""
 OP_ACCESSES_WAIT_S = 60.0
 """Time to wait for the framework's answer to a request: the operators' accesses of one step."""
+HEAP_GROWTHS_MAX = 3
+"""If the heap has outgrown the armed pages, they are armed again, at most this many times. The heap
+of a training that keeps more tensors in each step grows in every step. Such a step is then taken as
+it is, and its samples count as incomplete."""
 
 
 class SampledStep(NamedTuple):
@@ -93,6 +98,11 @@ class OperatorSteps:
         while self._kept_records > self._records_max and len(self._kept) > self._steps_min:
             self._kept_records -= kept_records(self._kept.popleft())
 
+    def forget(self) -> None:
+        """Drop the kept steps."""
+        self._kept.clear()
+        self._kept_records = 0
+
     @property
     def first(self) -> Step | None:
         """The oldest step that is kept."""
@@ -131,6 +141,9 @@ class StepSampler:
         self._substrate = substrate
         self._sampling: Sampling | None = None
         self._managed: Managed | None = None
+        self._armed_bytes: int | None = None  # of the heap; None: the plan's ranges are armed
+        self._armed_step = 0  # number of the step in which the pages were armed
+        self._growths = 0  # how often the heap has outgrown the armed pages
         self._waiting_since_s = 0.0
 
     def gather(self, step: Step) -> bool:
@@ -171,12 +184,12 @@ class StepSampler:
 
     def begin(self, sampling: Sampling | None, tiers: Tiers) -> None:
         """Begin to sample a process without a plan. Raises SentinelError or EOFError."""
-        step, segment = self.gathered[-1], self._link.segment
+        step = self.gathered[-1]
         layout = provisional_layout(step, self.cuts)
         if self._sizes is not None:
             layout = with_slack(layout, self._sizes)
         if sampling is not None:
-            sampling.arm([heap_range(segment, segment.words())], residency=False)
+            self._arm_heap(sampling)
         self._link.set_flags(off=Flag.NO_STALLS)
         # The pages are armed before the layout is sent. Arming takes a long time, and a step that
         # begins with the new cuts must be sampled from its beginning.
@@ -192,6 +205,12 @@ class StepSampler:
             managed.mover.watch(sampling.sampler, lambda: sampling.arm(ranges, residency=False))
         self._begin(sampling)
 
+    def _arm_heap(self, sampling: Sampling) -> None:
+        segment = self._link.segment
+        heap = heap_range(segment, segment.words())
+        sampling.arm([heap], residency=False)
+        self._armed_bytes, self._armed_step = heap[1], segment.words().step
+
     def _begin(self, sampling: Sampling | None) -> None:
         self._sampling = sampling
         self._waiting_since_s = time.monotonic()
@@ -205,12 +224,19 @@ class StepSampler:
         """
         if self._sampling is not None and self._exact:
             self._sampling.collect()
+        grew = self._heap_grew()
+        if grew and self._growths < HEAP_GROWTHS_MAX:
+            self._arm_more()
+            grew = False
         whole = self._is_whole(step)
         if whole and self.operators.first is None:
             self._waiting_since_s = time.monotonic()
         self.operators.add(step, whole)
         found = self._find()
-        return None if found is None else SampledStep(found, self._finish())
+        if found is None:
+            return None
+        pages = self._finish()
+        return SampledStep(found, replace(pages, whole=False) if pages and grew else pages)
 
     @property
     def problem(self) -> SentinelError | None:
@@ -223,10 +249,26 @@ class StepSampler:
         """Whether pages are sampled, by a backend with epochs."""
         return self._sampling is not None and self._sampling.exact and self.problem is None
 
+    def _heap_grew(self) -> bool:
+        """Whether the process may have used parts of the heap that are not armed."""
+        if not self._exact or self._armed_bytes is None:
+            return False
+        return self._link.segment.words().heap_used > self._armed_bytes
+
+    def _arm_more(self) -> None:
+        """Arm all of the heap that is used now, and sample another step."""
+        assert self._sampling is not None
+        self._growths += 1
+        self._arm_heap(self._sampling)
+        self.operators.forget()
+        self._waiting_since_s = time.monotonic()
+
     def _is_whole(self, step: Step) -> bool:
         """Whether the step allocates like the gathered steps, has the cuts, and was sampled from
         its beginning to its end."""
-        sampled = not self._exact or bool(np.all(boundary_records(step)["address"] != 0))
+        sampled = not self._exact or (
+            step.number > self._armed_step and bool(np.all(boundary_records(step)["address"] != 0))
+        )
         if cut_count(step) != len(self.cuts):
             return False
         self._steps_with_cuts += 1

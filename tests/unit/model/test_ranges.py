@@ -7,11 +7,26 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.model.ranges import ranges, union
+from sentineld.model.ranges import covered, ranges, union
 
 
 def test_empty_ranges_contribute_nothing() -> None:
     assert ranges(np.array([5, 8, 3]), np.array([2, 0, 1])).tolist() == [5, 6, 3]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 5))),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9))),
+)
+def test_the_covered_part_of_each_range(
+    pairs: list[tuple[int, int]], asked: list[tuple[int, int]]
+) -> None:
+    first = np.array([begin for begin, _ in pairs], np.int64)
+    disjoint = union(first, first + np.array([size for _, size in pairs], np.int64))
+    members = {one for begin, size in pairs for one in range(begin, begin + size)}
+    begin = np.array([begin for begin, _ in asked], np.int64)
+    found = covered(begin, begin + np.array([size for _, size in asked], np.int64), disjoint)
+    assert found.tolist() == [len(members & set(range(at, at + size))) for at, size in asked]
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 5))), st.integers(0, 3))

@@ -10,7 +10,7 @@ import pytest
 
 from sentineld.profile.trace import profile_of
 from tests.unit.traces import recorded
-from tests.unit.trainer import HEAP
+from tests.unit.trainer import HEAP, PAGE
 
 TRACE = recorded()
 
@@ -50,6 +50,21 @@ def test_the_profile_knows_cuts_layers_and_the_heap() -> None:
     assert profile.stretches["cursor"][profile.stretches["cut"]].tolist() == [20, 30]
     assert profile.layers == TRACE.layers
     assert (profile.heap_base, profile.page_bytes) == (HEAP, TRACE.page_bytes)
+
+
+def test_a_tensor_without_samples_counts_as_accessed_if_samples_were_lost() -> None:
+    rows = profile_of(TRACE).accesses
+    read = rows[(rows["bytes_read"] > 0) & (rows["pages"] > 0)][0]
+    tensor = profile_of(TRACE).tensors[read["tensor"]]
+    first = int(tensor["address"]) // PAGE
+    pages = TRACE.samples["page"].astype(np.int64)
+    rest = TRACE.samples[(pages < first) | (pages >= first + int(read["pages"]))]
+    for incomplete in (False, True):
+        trace = replace(TRACE, samples=rest, facts={"samples_incomplete": incomplete})
+        found = profile_of(trace).accesses
+        (row,) = found[(found["stretch"] == read["stretch"]) & (found["tensor"] == read["tensor"])]
+        assert row["bytes_read"] == read["bytes_read"]
+        assert bool(row["pages"]) == incomplete
 
 
 def test_the_sources_are_those_that_were_recorded() -> None:

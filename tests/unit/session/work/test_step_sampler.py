@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps are kept until the framework's answer names the step that the framework observed. If there
-are too many page samples, only this step will do."""
+"""Steps are kept until the framework's answer names the step that the framework observed. The step
+is sampled again if the heap has outgrown the armed pages, and without page samples if there are too
+many."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from sentineld.session.intake import sampling
 from sentineld.session.intake.sample_memory import SampleMemory
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.work import step_sampler
-from sentineld.session.work.step_sampler import OperatorSteps, StepSampler
+from sentineld.session.work.step_sampler import HEAP_GROWTHS_MAX, OperatorSteps, StepSampler
 from tests.unit.links import Linked
 from tests.unit.session.intake.test_sampling import Log
 from tests.unit.trainer import MIB
@@ -130,6 +131,41 @@ def watched(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched
     made = Watched(linked, monkeypatch)
     yield made
     made.sampling.close()
+
+
+def test_if_the_heap_outgrows_the_armed_pages_another_step_is_sampled(
+    linked: Linked, watched: Watched
+) -> None:
+    base = linked.link.segment.heap_base
+    assert watched.log.armed == [(base, 64 * MIB)]
+    one, two, three = watched.steps(3)
+    linked.set(heap_used=80 * MIB, step=two.number)
+    assert watched.run.on_step(one) is None
+    assert watched.log.armed == [(base, 64 * MIB), (base, 80 * MIB)]
+    # The pages were armed during the second step.
+    assert watched.run.on_step(two) is None
+    sampled = watched.run.on_step(three)
+    assert sampled is not None
+    assert sampled.step is three
+    assert sampled.pages is not None
+    assert sampled.pages.backend is MODULE
+    assert not sampled.pages.incomplete
+
+
+def test_a_step_is_sampled_incompletely_if_the_heap_grows_in_each_step(
+    linked: Linked, watched: Watched
+) -> None:
+    *growing, last = watched.steps(HEAP_GROWTHS_MAX + 1)
+    for number, step in enumerate(growing, 1):
+        linked.set(heap_used=(64 + number) * MIB, step=step.number)
+        assert watched.run.on_step(step) is None
+    linked.set(heap_used=100 * MIB, step=last.number)
+    found = watched.run.on_step(last)
+    assert found is not None
+    assert found.step is last
+    assert len(watched.log.armed) == 1 + HEAP_GROWTHS_MAX
+    assert found.pages is not None
+    assert found.pages.incomplete
 
 
 def too_many(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
