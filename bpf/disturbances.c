@@ -4,9 +4,13 @@
  * that the daemon did not request.
  *
  * The kernel's tracepoints for migration and reclaim do not name the pages' owner. But
- * for each VMA that maps a page, the kernel calls remove_migration_pte() at the end of a
- * move, even a failed one, and try_to_unmap_one() when reclaim unmaps the page. The VMA
- * leads to the owner. The task that disturbs the pages, which this file calls the mover,
+ * for each VMA that may map a page, the kernel calls remove_migration_pte() at the end of
+ * a move, even a failed one, and try_to_unmap_one() when reclaim unmaps the page. The VMA
+ * leads to the owner. After a fork, the VMAs of parent and child may map the same pages.
+ * A page that only one of them still maps is counted for both: for the other one, the
+ * functions find nothing to do, but the programs cannot see that. (The tracepoint
+ * migrate:remove_migration_pte would tell, but only for small pages, and it names neither
+ * the page nor the VMA.) The task that disturbs the pages, which this file calls the mover,
  * is the current task. The reason for a move comes from the tracepoint
  * mm_migrate_pages_start, which precedes the move.
  */
@@ -185,7 +189,7 @@ int on_page_back(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* bool try_to_unmap_one(folio, vma, address, arg): true if the page was unmapped */
+/* bool try_to_unmap_one(folio, vma, address, arg): false if the VMA still maps the page */
 int on_page_gone(struct bpf_raw_tracepoint_args *ctx)
 {
 	u64 folio = ctx->args[0], vma = ctx->args[1];
