@@ -66,10 +66,11 @@ void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk
 	spin_lock(&s->lock);
 	if (!test_bit(nr, chunk->active))
 		goto out;
+	/* even if the page was touched before, resolving this fault may map its neighbours */
+	sentinel_chunk_queue(s, chunk);
+	chunk->resolved = true;
 	if (!__test_and_set_bit(nr, chunk->touched)) {
-		sentinel_chunk_queue(s, chunk);
 		__set_bit(nr, chunk->late);
-		chunk->resolved = true;
 		if (born) {
 			__set_bit(nr, chunk->born);
 			s->births++;

@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -82,6 +83,66 @@ static uint64_t map_file(uint64_t address, uint64_t pages)
 	return 0;
 }
 
+#define FOLIO 16ul /* number of pages in a large folio of 64 KiB */
+#define FOLIO_SETTING "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled"
+
+static uint64_t permit_large_folios(uint64_t address, uint64_t pages)
+{
+	CHECK(!madvise((void *)address, pages * PAGE, MADV_HUGEPAGE), "%s", strerror(errno));
+	return 0;
+}
+
+/* Writes `value` to FOLIO_SETTING and returns the old value in `before`; false if there is no such file. */
+static bool set_large_folios(const char *value, char before[16])
+{
+	char text[64] = "";
+	int fd = open(FOLIO_SETTING, O_RDWR | O_CLOEXEC);
+	char *chosen;
+
+	if (fd < 0)
+		return false;
+	CHECK(read(fd, text, sizeof(text) - 1) > 0, "%s", strerror(errno));
+	chosen = strchr(text, '[');
+	CHECK(chosen && sscanf(chosen, "[%15[a-z]]", before) == 1, "%s", text);
+	CHECK(pwrite(fd, value, strlen(value), 0) == (ssize_t)strlen(value), "%s", strerror(errno));
+	close(fd);
+	return true;
+}
+
+/*
+ * A page is touched, dropped and touched again in one epoch. To resolve the second fault, the kernel maps
+ * a large folio, and with it neighbours of the page, which are not armed.
+ */
+static void expect_unknown_neighbours(struct sampler *sampler, struct target *target, uint64_t address)
+{
+	char before[16], ignored[16];
+	uint64_t found[32];
+
+	if (!set_large_folios("never", before)) {
+		printf("unknown: this kernel has no folios of 64 KiB\n");
+		return;
+	}
+	target_call(target, drop, address, FOLIO);
+	target_call(target, permit_large_folios, address, FOLIO);
+	target_call(target, write_pages, address, 1);
+	sampler_epoch(sampler);
+	target_call(target, read_pages, address, 1);
+	target_call(target, drop, address, 1);
+	set_large_folios("always", ignored);
+	target_call(target, write_pages, address, 1);
+	set_large_folios(before, ignored);
+	target_call(target, read_pages, address + PAGE, FOLIO - 1);
+	sampler_epoch(sampler);
+	sampler_count_flags(sampler, address, FOLIO, found);
+	/* if there was no free block of 64 KiB, the kernel mapped one page, and the reads were births */
+	if (found[SENTINEL_ACCESS_BIRTH] == FOLIO - 1) {
+		printf("unknown: there was no free folio of 64 KiB\n");
+		return;
+	}
+	CHECK(found[UNKNOWN] == FOLIO - 1, "%lu neighbours unknown", found[UNKNOWN]);
+	CHECK(found[0] == 1, "%lu accesses to the page", found[0]);
+}
+
 /* Lets the target make the call on PART pages; checks their records in this epoch and the next one. */
 static void expect_unknown(struct sampler *sampler, struct target *target, const char *what,
 			   target_call_t call, uint64_t address, uint64_t unknown, uint64_t accessed_next)
@@ -142,6 +203,8 @@ void check_unknown(void)
 	sampler_epoch(&sampler);
 	sampler_count_flags(&sampler, address + 9 * PART * PAGE, PART, found);
 	CHECK(!found[UNKNOWN], "%lu dropped and armed pages are unknown", found[UNKNOWN]);
+
+	expect_unknown_neighbours(&sampler, &target, (address / (FOLIO * PAGE) + 1) * FOLIO * PAGE);
 
 	/* disarmed pages are not recorded */
 	sampler_disarm(&sampler, address, PAGES);
