@@ -23,6 +23,8 @@ MANAGED_S = 300
 """Time for which the training runs under its plan."""
 METER_S = 60
 """Pause between two metered steps. Only a metered step has a fast share."""
+SCRAPE_S = 5
+"""Time between two scrapes, as in the installed configuration."""
 ATTACH = "--fast 35% --policy sentinel+spill"
 
 
@@ -39,7 +41,7 @@ def measure(board: dict[str, Any]) -> Answers:
             install(guest, Path(stage))
             guest.run("systemctl start sentineld", timeout=180)
             wait_for_probes(guest)
-        with prometheus(guest):
+        with prometheus(guest, SCRAPE_S):
             return _train(board, guest)
 
 

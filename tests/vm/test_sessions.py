@@ -20,7 +20,14 @@ from tests.sentinelctl import refused as refused_outside
 from tests.stall_trials import decisions_in_time
 
 from .guest import TREE, Guest
-from .prometheus import WHILE_MANAGED, check_metrics, prometheus, query, wait_for_data
+from .prometheus import (
+    PATIENCE_S,
+    WHILE_MANAGED,
+    check_metrics,
+    prometheus,
+    query,
+    wait_for_data,
+)
 from .rootfs import in_root
 from .ssh import GuestProcess
 from .training import (
@@ -232,11 +239,11 @@ def test_prometheus_has_the_managed_session(training: Training) -> None:
             if row["metric"]["pid"] == str(training.pid)
         ] == [("managed", "sentinel+spill", True)]
 
-    # In a busy guest, a scrape can exceed Prometheus's time limit. Then queries have no result
-    # until the next scrape.
+    # In a busy guest, a scrape can exceed its time limit. Then queries have no result until the
+    # next scrape.
     with prometheus(guest):
         wait_for_data(guest, WHILE_MANAGED)
-        wait("the managed session", managed, 480)
+        wait("the managed session", managed, PATIENCE_S)
     check_metrics(guest)
 
 
