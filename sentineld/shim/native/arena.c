@@ -53,6 +53,23 @@ static bool live_span(struct arena *arena, uint64_t page, uint64_t pages, enum s
 	return any;
 }
 
+/* The first page from `page` on that is live or, if `live` is false, that is not live; `pages` if there
+   is none below `pages`. */
+static uint64_t next_page(const struct arena *arena, uint64_t page, uint64_t pages, bool live)
+{
+	while (page < pages) {
+		uint64_t word = arena->live_map[page / WORD_BITS];
+		uint64_t bits = (live ? word : ~word) >> page % WORD_BITS;
+
+		if (bits) {
+			page += (uint64_t)__builtin_ctzll(bits);
+			break;
+		}
+		page += WORD_BITS - page % WORD_BITS;
+	}
+	return page < pages ? page : pages;
+}
+
 int memory_prefer(void *address, uint64_t bytes, int32_t node)
 {
 	unsigned long mask[1024 / (8 * sizeof(unsigned long)) + 1] = {0};
@@ -186,18 +203,31 @@ int64_t arena_find(const struct arena *arena, const void *address)
 	return (int64_t)arena->slot_at[offset >> arena->page_shift] - 1;
 }
 
-void arena_drop(struct arena *arena, uint32_t slot)
+void arena_drop(struct arena *arena, uint32_t slot, bool all)
 {
 	const struct sentinel_part *parts;
 	uint32_t count;
 
 	/* The pages stay marked live until arena_give(), so no tensor is born on them before. */
-	if (arena->layout.slots[slot].flags & SENTINEL_SLOT_DROP)
+	if (all || arena->layout.slots[slot].flags & SENTINEL_SLOT_DROP)
 		memory_drop(arena->base + (slot_page(arena, slot) << arena->page_shift),
 			    slot_pages(arena, slot) << arena->page_shift);
+	if (all)
+		return;
 	parts = layout_parts(&arena->layout, slot, &count);
 	for (uint32_t i = 0; i < count; i++)
 		memory_drop(arena->base + parts[i].offset, parts[i].bytes);
+}
+
+void arena_drop_dead(const struct arena *arena)
+{
+	uint64_t pages = arena->bytes >> arena->page_shift, end;
+
+	for (uint64_t page = next_page(arena, 0, pages, false); page < pages;
+	     page = next_page(arena, end, pages, false)) {
+		end = next_page(arena, page, pages, true);
+		memory_drop(arena->base + (page << arena->page_shift), (end - page) << arena->page_shift);
+	}
 }
 
 void arena_give(struct arena *arena, uint32_t slot)

@@ -51,8 +51,12 @@ void arena_populate(const struct arena *arena, uint32_t slot);
 /* The slot of the live tensor that begins at address, or -1. */
 int64_t arena_find(const struct arena *arena, const void *address);
 
-/* Drop the pages that the slot's flags select. Call this while the slot is still marked live. */
-void arena_drop(struct arena *arena, uint32_t slot);
+/* Drop the pages that the slot's flags select; all: drop all pages of the slot. Call this while the
+   slot is still marked live. */
+void arena_drop(struct arena *arena, uint32_t slot, bool all);
+
+/* Drop the pages that contain no live tensor. */
+void arena_drop_dead(const struct arena *arena);
 
 /* Mark the slot free. */
 void arena_give(struct arena *arena, uint32_t slot);

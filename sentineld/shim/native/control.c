@@ -154,7 +154,8 @@ API void sentinel_connected(int connected)
 
 /*
  * Stop using the live layout and its arena. The arena stays mapped while it holds
- * live tensors. The mode REPLAY changes to DIVERGED, because the retired layout
+ * live tensors. Its other pages are dropped: the layout may keep dead pages for later
+ * tensors, but no tensor is born in this arena any more. The mode REPLAY changes to DIVERGED, because the retired layout
  * must not serve allocations that the owner makes before the next step begins.
  * The owner makes such allocations if a finalizer allocates tensors, or if another
  * thread retires the layout during the owner's step. Needs the lock.
@@ -166,6 +167,7 @@ static void retire_arena(void)
 	if (shim.mode == SENTINEL_MODE_REPLAY)
 		shim.mode = SENTINEL_MODE_DIVERGED;
 	paging_pass(SCHEDULE_NOWHERE, true);
+	arena_drop_dead(shim.arena);
 	shim.arena->older = shim.older;
 	shim.older = shim.arena;
 	shim.arena = NULL;

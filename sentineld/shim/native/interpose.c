@@ -197,16 +197,19 @@ static bool arena_free(void *address)
 	struct heap_birth birth;
 	struct arena *arena;
 	int64_t slot;
+	bool retired;
 
 	pthread_mutex_lock(&shim.lock);
 	arena = arena_of(address);
 	slot = arena ? arena_find(arena, address) : -1;
+	retired = arena != shim.arena;
 	pthread_mutex_unlock(&shim.lock);
 	if (!arena)
 		return false;
 	if (slot < 0)
 		return true;
-	arena_drop(arena, (uint32_t)slot);
+	/* No tensor is born in a former layout's arena, so no dead page of it is kept. */
+	arena_drop(arena, (uint32_t)slot, retired);
 	birth = (struct heap_birth){
 		.bytes = arena->born_bytes[slot],
 		.step = arena->birth_step[slot],
@@ -216,6 +219,8 @@ static bool arena_free(void *address)
 	record_free(address, &birth);
 	if (arena == shim.arena)
 		emulation_slot_dropped(shim.emulation, (uint32_t)slot);
+	else if (!retired)
+		arena_drop(arena, (uint32_t)slot, true); /* the layout was replaced meanwhile */
 	arena_give(arena, (uint32_t)slot);
 	pthread_mutex_unlock(&shim.lock);
 	return true;

@@ -95,7 +95,7 @@ struct arena *test_arena_new(int fd, const char **problem)
 
 void test_arena_free(struct arena *arena, uint32_t slot)
 {
-	arena_drop(arena, slot);
+	arena_drop(arena, slot, false);
 	arena_give(arena, slot);
 }
 
