@@ -7,7 +7,8 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 
@@ -21,7 +22,7 @@ from sentineld.migrate.charge import FAST, Charge
 from sentineld.migrate.ledger import Ledger
 from sentineld.migrate.pace import Pace
 from sentineld.migrate.pending import Batch, Pages, Pending, no_pages
-from sentineld.migrate.ports import PageBackend, PlannedStep, ProcessPorts
+from sentineld.migrate.ports import PageBackend, PlannedStep, ProcessPorts, Result
 from sentineld.migrate.process_memory import Wait
 from sentineld.migrate.reborn import back_to_their_region, dropped_pages
 from sentineld.migrate.residency_map import PageMaps
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 REFRESH_STEPS_MAX = 16
 """Residency is read from the kernel after 1, 2, 4 ... steps, at most this many steps apart. The
 first reads follow each other closely, to find pages that are misplaced in a plan's first steps.
+While pages are watched, reads are postponed: they disarm all pages, so accesses would be missed.
 Between two reads, the mover's map is updated by the moves that are made and by the expected births
 and drops."""
 
@@ -74,6 +76,7 @@ class Mover:
         plan, step, memory = planned.plan, planned.step, process.memory
         self.pid = process.pid
         self.ledger = Ledger()
+        self._ranges = process.spaces
         self._spaces = PageMaps(tiers, process.spaces, page_bytes)
         self._charge = Charge(
             self._spaces, step, plan.layout.waits, budget_bytes, process.unmanaged_bytes
@@ -107,7 +110,7 @@ class Mover:
         self._publish, self._read_position = process.publish, process.position
         self._ended, self._clock = process.ended, process.clock
         self._backend: PageBackend | None = None
-        # Held during a move, so that watch() and unwatch() take effect between two moves.
+        # Held during moves and queries, so that watch() and unwatch() take effect between them.
         self._moving = threading.Lock()
         self._wake = threading.Condition()
         self._position = 0  # guarded by _wake, like the flags below
@@ -125,7 +128,8 @@ class Mover:
         If a tier has no room, the thread that start() creates moves the remaining pages later.
         Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
         """
-        self._spaces.maps[Space.HEAP].refresh(self._memory)
+        with self._disarmed(lambda: [self._ranges[Space.HEAP]]):
+            self._spaces.maps[Space.HEAP].refresh(self._memory)
         for move in sorted(self._moves_of(self._initial, "initial"), key=_is_promotion):
             while len(pages := np.setdiff1d(self._pages_of(move), move.stuck)):
                 _, free = self._memory.best_node(move.tier)
@@ -174,21 +178,23 @@ class Mover:
             self._wake_up()
 
     def refresh(self) -> None:
-        """Read residency from the kernel when the next step begins."""
+        """Read residency from the kernel when the next step begins that is not watched."""
         with self._wake:
             self._refresh = True
 
     def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
         """Call begin(), which arms pages, between two moves. From then on, disarm the pages of each
-        move before the move, and arm them again after it."""
+        move or query before it, and arm them again after it."""
         with self._moving:
             begin()
             self._backend = backend
 
-    def unwatch(self) -> None:
-        """Stop disarming and arming around moves; waits for the end of a move under way."""
+    def unwatch(self, end: Callable[[], Result]) -> Result:
+        """Call end(), which disarms all pages, between two moves, and stop disarming and arming
+        around moves; returns the result of end()."""
         with self._moving:
             self._backend = None
+            return end()
 
     @property
     def done_position(self) -> int:
@@ -316,7 +322,8 @@ class Mover:
             self._charge.begin(schedule.now)
             if boundary == 0:
                 self.ledger.begin_step(step)
-                if self._refresh or step >= self._refresh_at_step:
+                due = self._refresh or step >= self._refresh_at_step
+                if due and self._backend is None:
                     self._read_residency()
         last, self._last = self._last, None
         if last is not None and dropped:
@@ -339,7 +346,9 @@ class Mover:
         pages = dropped_pages(moved, drops, self._page_bytes)
         if not len(pages):
             return
-        self._charge.recheck(self._memory, pages, self._schedule.now)
+        addresses = self._spaces.maps[Space.ARENA].addresses(pages)
+        with self._disarmed(lambda: page_ranges(addresses, self._page_bytes)):
+            self._charge.recheck(self._memory, pages, self._schedule.now)
         queue = self._schedule.queue
         back = back_to_their_region(pages, self._regions, self._page_bytes)
         for move in self._moves_of(back, "heal"):
@@ -353,7 +362,8 @@ class Mover:
         step = self._schedule.now // self._schedule.boundary_count
         self._refresh_at_step = step + self._refresh_steps
         self._refresh_steps = min(2 * self._refresh_steps, REFRESH_STEPS_MAX)
-        changed = self._charge.refresh(self._memory, self._schedule.now)
+        with self._disarmed(self._ranges.values):
+            changed = self._charge.refresh(self._memory, self._schedule.now)
         log.debug("residency of process %d: %d pages differed from the map", self.pid, changed)
         for move in self._moves_of(self._settled, "heal"):
             if len(self._pages_of(move)):
@@ -380,6 +390,25 @@ class Mover:
         with self._wake:
             return self._clock.wait(self._wake, lambda: self._fresh or self._stopping, duration_ns)
 
+    @contextmanager
+    def _disarmed(self, ranges: Callable[[], Iterable[tuple[int, int]]]) -> Iterator[None]:
+        """For a move or a query: if pages are watched, disarm the pages of the (start, bytes)
+        ranges before it, and arm them again after it. Linux 6.1 neither moves armed pages nor
+        reports their nodes; later kernels unarm the pages that they move."""
+        with self._moving:
+            armed = self._backend
+            if armed is None:
+                yield
+                return
+            found = [(start, size) for start, size in ranges() if size]
+            for start, size in found:
+                armed.disarm(start, size)
+            try:
+                yield
+            finally:
+                for start, size in found:
+                    armed.arm(start, size)
+
     def _execute(self, batch: Batch, wait: Wait | None = None) -> tuple[int, int]:
         """Move a batch, account for all of its pages, and return the bytes that moved and
         MoveResult.error."""
@@ -387,20 +416,12 @@ class Mover:
         addresses = np.concatenate(
             [self._spaces.maps[move.space].addresses(pages) for move, pages in batch.parts]
         )
-        with self._moving:
-            armed = self._backend
-            ranges = page_ranges(addresses, self._page_bytes) if armed is not None else []
-            if armed is not None:
-                for start, size in ranges:
-                    armed.disarm(start, size)
+        with self._disarmed(lambda: page_ranges(addresses, self._page_bytes)):
             began_ns = time.monotonic_ns()
             try:
                 result = self._memory.move_pages(addresses, node, wait)
             finally:
                 self.ledger.call(time.monotonic_ns() - began_ns)
-                if armed is not None:
-                    for start, size in ranges:
-                        armed.arm(start, size)
         self._last = batch
         first = moved_bytes = 0
         for move, pages in batch.parts:

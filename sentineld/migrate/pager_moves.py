@@ -16,7 +16,7 @@ import numpy as np
 
 from sentineld.migrate.ledger import Ledger
 from sentineld.migrate.paged import PagedMemory
-from sentineld.migrate.ports import PageBackend, ProcessPorts
+from sentineld.migrate.ports import PageBackend, ProcessPorts, Result
 from sentineld.model.arrays import Table
 from sentineld.model.plan import Plan, Space
 from sentineld.model.records import PAGE_BYTES
@@ -96,8 +96,9 @@ class PagerMoves:
         no longer armed."""
         begin()
 
-    def unwatch(self) -> None:
-        """Do nothing: watch() only calls begin(), so there is nothing to undo."""
+    def unwatch(self, end: Callable[[], Result]) -> Result:
+        """Only call end(): watch() only calls begin(), so there is nothing to undo."""
+        return end()
 
     @property
     def residency_known(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ from sentineld.model.profile import Profile
 from sentineld.plan.by_layer import PageTiers
 from sentineld.plan.expected import ExpectedStep, ahead_of_time, expected_step, useful_until
 from sentineld.plan.stall_trial import Decisions
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,9 @@ class PlanMover(Protocol):
         """Call begin(), which arms pages. From then on, moves must not appear as accesses in the
         samples."""
 
-    def unwatch(self) -> None:
-        """End the effect of watch(): from now on, moves need not take sampling into account."""
+    def unwatch(self, end: Callable[[], Result]) -> Result:
+        """Call end(), which disarms all pages, and end the effect of watch(): from now on, moves
+        need not take sampling into account. Returns the result of end()."""
 
     @property
     def residency_known(self) -> bool:

@@ -98,8 +98,7 @@ class ModuleMetering(Metering):
         return metered
 
     def _disarm(self) -> None:
-        self._managed.mover.unwatch()
-        self._sampling.disarm()
+        self._managed.mover.unwatch(self._sampling.disarm)
 
 
 class ResidencyMetering(Metering):

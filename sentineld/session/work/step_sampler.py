@@ -314,15 +314,19 @@ class StepSampler:
         return time.monotonic() - self._waiting_since_s
 
     def _finish(self) -> SampledPages | None:
-        if self._managed is not None:
-            self._managed.mover.unwatch()
         sampling, self._sampling = self._sampling, None
-        return None if sampling is None else sampling.finish()
+        if sampling is None:
+            return None
+        if self._managed is not None:
+            return self._managed.mover.unwatch(sampling.finish)
+        return sampling.finish()
 
     def cancel(self) -> None:
         """Stop sampling, unless sampling has already ended."""
+        sampling, self._sampling = self._sampling, None
+        if sampling is None:
+            return
         if self._managed is not None:
-            self._managed.mover.unwatch()
-        if self._sampling is not None:
-            self._sampling.disarm()
-            self._sampling = None
+            self._managed.mover.unwatch(sampling.disarm)
+        else:
+            sampling.disarm()

@@ -327,9 +327,80 @@ def test_watching_begins_and_ends_between_two_moves() -> None:
         run.mover.resume(2 << 32)
         run.mover.notify(2 << 32 | 2)
         assert run.wait_published(2 << 32 | 2)
-        assert watcher.calls[:2] == ["disarm", "arm"]
-        run.mover.unwatch()
+        # Residency is read from both spaces; then the heap is moved.
+        assert watcher.calls[:4] == ["disarm", "disarm", "arm", "arm"]
+        assert watcher.calls[4:6] == ["disarm", "arm"]
+        assert run.mover.unwatch(lambda: watcher.calls[0]) == "disarm"
         assert not run.ended
+
+
+class ArmedMemory(SlowMemory):
+    """Memory that, like Linux 6.1, does not report the nodes of armed pages. It is also the
+    watcher that arms them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let.set()
+        self.arena = -errno.ENOENT
+        self.armed: set[int] = set()
+
+    def query_pages(self, pages: Addresses) -> Status:
+        nodes = np.where(pages < ARENA, self.node, self.arena)
+        return np.where(np.isin(pages, list(self.armed)), -errno.ENOENT, nodes).astype(np.int32)
+
+    def disarm(self, start: int, length_bytes: int) -> None:
+        self.armed -= set(range(start, start + length_bytes, PAGE))
+
+    def arm(self, start: int, length_bytes: int) -> None:
+        self.armed |= set(range(start, start + length_bytes, PAGE))
+
+    def arm_heap(self) -> None:
+        self.arm(PAGE, 4 * PAGE)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_watched_pages_do_not_count_as_absent(restart: bool) -> None:
+    memory = ArmedMemory()
+    with running(memory) as run:
+        mover = run.mover
+        mover.begin(1 << 32 | 2)
+        mover.work()
+        assert mover.by_tier() == [0, 4 * PAGE]
+        mover.watch(memory, memory.arm_heap)
+        armed = set(memory.armed)
+        if restart:
+            mover.begin(3 << 32)
+        for step in range(3, 9):
+            mover.notify(step << 32)
+            mover.work()
+            assert mover.by_tier() == [0, 4 * PAGE]
+        assert armed <= memory.armed
+        memory.arena = 0
+        mover.unwatch(memory.armed.clear)
+        mover.notify(9 << 32)  # a read was postponed until now
+        mover.work()
+        assert mover.by_tier() == [4 * PAGE, 4 * PAGE]
+
+
+def test_pages_are_disarmed_before_the_residency_is_read_again() -> None:
+    """If the process reaches a step while the watch ends, the read waits until the end."""
+    memory = ArmedMemory()
+    with running(memory) as run:
+        mover = run.mover
+        mover.begin(1 << 32 | 2)
+        mover.work()
+        mover.watch(memory, memory.arm_heap)
+        follower = threading.Thread(target=mover.work)
+
+        def end() -> None:
+            mover.notify(3 << 32)
+            follower.start()
+            follower.join(0.2)
+            memory.armed.clear()
+
+        mover.unwatch(end)
+        follower.join(PATIENCE_S)
+        assert mover.by_tier() == [0, 4 * PAGE]
 
 
 def test_births_that_wait_for_demotions_are_not_charged() -> None:

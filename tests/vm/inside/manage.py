@@ -83,6 +83,8 @@ def main(steps: int, armed: bool) -> None:
     mover.enter()
     entered = mover.by_tier()
     mover.start(1 << 32)
+    while not (words[1] or gone.wait(0.01)):
+        pass  # the mover reads residency; meanwhile, all pages are disarmed
     process.stdin.write("\n")
     process.stdin.flush()
     records, samples = [], []
@@ -97,9 +99,8 @@ def main(steps: int, armed: bool) -> None:
         words[2] += np.uint64(1)
     stats = None
     if sampler is not None:
-        mover.unwatch()
         stats = vars(sampler.stats())
-        sampler.close()
+        mover.unwatch(sampler.close)
     by_tier = mover.by_tier()
     process.stdin.write("\n")
     process.stdin.close()
