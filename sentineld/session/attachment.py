@@ -2,7 +2,8 @@
 """What the daemon holds for an attached process: a goal, a budget of fast memory, and state files.
 
 Each plan of the process is entered in the same order: its budget is reserved, its state files are
-written, and its layout is sent. When the layout is live, the rest of the budget is released.
+written, and its layout is sent. When the layout is live, the rest of the budget is released, as soon
+as its memory is no longer charged.
 """
 
 from __future__ import annotations
@@ -127,12 +128,9 @@ class Attachment:
         self._machine.budgets_of(self._link).reserve(self._link, budget_bytes)
 
     def settle(self) -> None:
-        """Keep only the live plan's budget reserved."""
-        if self.goal is not None and self.goal.terms is not None:
-            self._sharing.settle(self._following)
-            return
-        managed = self._following.planned
-        self._machine.budgets.settle(self._link, managed.budget_bytes if managed else 0)
+        """Keep only the live plan's budget reserved, and the memory beyond it that is still
+        charged. Call this again until all of that memory is released."""
+        self._sharing.settle(self._following)
 
     def release(self) -> None:
         """Release the budget or the share, and stop watching the process."""

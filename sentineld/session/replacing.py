@@ -87,6 +87,7 @@ class Replacing:
             # replanning replaces the plan.
             self._following.stop_recording()
             return False
+        self._attachment.settle()  # a larger budget may still be reserved for a former plan's pages
         if self._place() or self._resize() or self._correct():
             return False
         return self._following.begin_recording()

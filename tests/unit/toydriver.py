@@ -71,6 +71,12 @@ class ToyDriver:
         with pytest.raises(SentinelError):
             self.machine.budgets.require("another session", CAPACITY_BYTES - budget_bytes + 1)
 
+    def take_layout(self) -> None:
+        """Answer, as the process would, that the layout that was sent last is live."""
+        messages = self.linked.shim.receive()
+        sent = [message for message in messages if message["type"] == "layout"][-1]
+        self.driver.take({"type": "layout", "layout_id": sent["layout_id"], "ok": True})
+
     def diverge(self) -> None:
         """Run three steps that do not follow the plan."""
         self.linked.set(step=13, mode=Mode.DIVERGED, diverged_steps=3, diverged_in_row=3)

@@ -40,7 +40,7 @@ class _Job(NamedTuple):
 class Sharing:
     """The shared budget, as one session uses it. All calls come from the session's thread.
 
-    All methods except stop() may only be called while the session shares the budget.
+    All methods except stop() and settle() may only be called while the session shares the budget.
     """
 
     def __init__(self, link: ShimLink, machine: Machine) -> None:
@@ -85,7 +85,6 @@ class Sharing:
         """
         planned = following.planned
         assert planned is not None
-        self.settle(following)
         self._learn(following, policy)
         share_bytes = self._shared.share_bytes(self._link)
         if share_bytes == planned.budget_bytes:
@@ -99,10 +98,11 @@ class Sharing:
         self._failed_bytes, self._again_s = share_bytes, time.monotonic() + AGAIN_S
 
     def settle(self, following: Following) -> None:
-        """Release the memory that the session holds beyond the live plan's budget. Memory that is
-        still charged is not released yet, because another session could use it before the pages are
-        demoted."""
-        budgets, planned, managed = self._shared.budgets, following.planned, following.managed
+        """Release the memory that the session holds, also as a budget of its own, beyond the live
+        plan's budget. Memory that is still charged is not released yet, because another session
+        could use it before the pages are demoted."""
+        budgets = self._machine.budgets_of(self._link)
+        planned, managed = following.planned, following.managed
         held_bytes = budgets.held_bytes(self._link)
         needed_bytes = planned.budget_bytes if planned is not None else 0
         if held_bytes <= needed_bytes:

@@ -11,8 +11,10 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.session.lifecycle import State
+from sentineld.session.live.managed import Managed
 from tests.unit.plan.toys import PAGE
 from tests.unit.toydriver import CAPACITY_BYTES, PLANNED, ToyDriver, state_files
+from tests.unit.waiting import wait
 
 MORE = FastBudget.parse("512M")
 
@@ -58,6 +60,31 @@ def test_an_attach_that_fails_reserves_nothing(
     managed.check_reserved(0)
     managed.driver.attach(MORE, None)
     managed.check_reserved(MORE.bytes)
+
+
+def test_a_budget_is_released_only_when_its_pages_are_gone(
+    managed: ToyDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def turn_until_reserved(budget_bytes: int) -> None:
+        def reserved() -> bool:
+            managed.driver.turn()
+            return managed.machine.budgets.held_bytes(managed.linked.link) == budget_bytes
+
+        wait(reserved)
+
+    charged_bytes = 5 * PAGE
+    monkeypatch.setattr(Managed, "fast_bytes", lambda _: charged_bytes)
+    smaller = replace(PLANNED, budget_bytes=2 * PAGE)
+    managed.driver.attachment.send(smaller, "another plan", "test")
+    managed.check_reserved(PLANNED.budget_bytes)
+    managed.take_layout()
+    assert managed.driver.lifecycle.state == "managed"
+    assert managed.machine.budgets.held_bytes(managed.linked.link) > 2 * PAGE
+    turn_until_reserved(5 * PAGE)
+    charged_bytes = 3 * PAGE
+    turn_until_reserved(3 * PAGE)
+    charged_bytes = PAGE
+    turn_until_reserved(2 * PAGE)
 
 
 def test_a_plan_is_saved_before_its_layout_is_sent(managed: ToyDriver, tmp_path: Path) -> None:
