@@ -145,6 +145,9 @@ class EmulatedMemory:
         moving = self._elsewhere(runs, node)
         wanted = fitting = _pages(moving)
         if self._fast[node + 1]:
+            # The process subtracts the pages of the published batch that have arrived from the
+            # pages in flight. So it must not see the last batch together with the new number.
+            self._flight.begin([], node, 0, 0.0)
             self._flying_fast(fitting)
             lacking = min(max(-(self._fast_room() or 0), 0), fitting)
             if lacking:

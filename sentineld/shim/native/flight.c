@@ -7,6 +7,12 @@
 
 #define ELAPSED_NS_MAX (UINT64_MAX / 1000) /* more than 200 days */
 
+bool flight_current(const struct emulation *emulation)
+{
+	return emulation->flight->sequence ==
+	       __atomic_load_n(&emulation_flight(emulation)->sequence, __ATOMIC_ACQUIRE);
+}
+
 bool flight_active(const struct emulation *emulation)
 {
 	const struct flight *flight;
@@ -14,7 +20,7 @@ bool flight_active(const struct emulation *emulation)
 	if (!emulation || !emulation->flight)
 		return false;
 	flight = emulation->flight;
-	if (flight->sequence != __atomic_load_n(&emulation_flight(emulation)->sequence, __ATOMIC_ACQUIRE))
+	if (!flight_current(emulation))
 		return true;
 	return flight->range < flight->count &&
 	       flight->arrived < __atomic_load_n(&emulation_flight(emulation)->limit, __ATOMIC_RELAXED);

@@ -11,12 +11,16 @@ uint64_t residency_fast_room(const struct emulation *emulation)
 	/* computed with unsigned numbers: signed overflow would be undefined, and the daemon, which
 	   writes these words, is untrusted */
 	uint64_t moved = (uint64_t)__atomic_load_n(&emulation->segment->moved_fast, __ATOMIC_RELAXED);
-	uint64_t flying = __atomic_load_n(&emulation->segment->in_flight_fast, __ATOMIC_RELAXED);
-	uint64_t arrived = emulation->flight ? emulation->flight->arrived_fast : 0;
+	uint64_t flying = __atomic_load_n(&emulation->segment->in_flight_fast, __ATOMIC_ACQUIRE);
+	uint64_t arrived = 0;
 	int64_t room;
 
 	if (!emulation->fast_limit)
 		return UINT64_MAX;
+	/* If the daemon has changed the batch since flight_arrive(), `flying` may count the pages of
+	   the next batch, none of which is in arrived_fast. */
+	if (emulation->flight && flight_current(emulation))
+		arrived = emulation->flight->arrived_fast;
 	flying -= arrived < flying ? arrived : flying;
 	room = (int64_t)(emulation->fast_limit - emulation->fast_own - moved - flying);
 	return room > 0 ? (uint64_t)room : 0;

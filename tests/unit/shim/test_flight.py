@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentineld.migrate.clock import Clock
+from sentineld.migrate.emulated import EmulatedMemory
+from sentineld.migrate.token_bucket import TokenBucket
+from sentineld.model.plan import Space
 from sentineld.model.protocol import FLIGHT_RANGES
+from tests.unit.plan.toys import two_tiers
+from tests.unit.shim.blocks import PAGE
 from tests.unit.shim.emulation import ARENA_PAGES, HEAP_PAGES, Emulation, no_accesses
 
 PAGE_NS = 5000.0
@@ -131,6 +137,64 @@ def test_pages_in_flight_to_fast_memory_have_room_until_they_arrive(flying: Flyi
     flying.segment.flying(0)
     flying.harness.emulation_slot_born(flying.handle, 0)
     assert flying.arena[:4].tolist() == [FAST] * 4
+
+
+class Births(Clock):
+    """A clock for which, in each sleep, all pages that are in flight arrive by then, and then the
+    tensor of slot 0 is born and dropped."""
+
+    def __init__(self, flying: Flying) -> None:
+        self._flying, self._now_ns = flying, BEGIN_NS
+        self.born: list[list[int]] = []
+
+    def now_ns(self) -> int:
+        return self._now_ns
+
+    def sleep(self, duration_ns: int) -> None:
+        self._now_ns += duration_ns
+        harness, handle = self._flying.harness, self._flying.handle
+        harness.flight_arrive(handle, self._now_ns)
+        harness.emulation_slot_born(handle, 0)
+        self.born.append(self._flying.arena[:4].tolist())
+        harness.emulation_slot_dropped(handle, 0)
+
+
+def test_pages_of_a_batch_that_has_not_begun_have_room(flying: Flying) -> None:
+    """The second batch waits for another process's pages before it begins."""
+    segment, clock = flying.segment, Births(flying)
+    bucket = TokenBucket(PAGE / PAGE_NS * 1e9, slack_ns=0)
+    arena, heap = (1 << 30, ARENA_PAGES * PAGE), (1 << 31, HEAP_PAGES * PAGE)
+    memory = EmulatedMemory(
+        segment.maps,
+        {Space.ARENA: arena, Space.HEAP: heap},
+        two_tiers(),
+        bucket,
+        PAGE,
+        segment.moved,
+        segment.flying,
+        segment.fast_room,
+        segment.flight,
+        clock,
+    )
+    flying.arena[8:20] = SLOW
+    addresses = np.arange(arena[0] + 8 * PAGE, arena[0] + 20 * PAGE, PAGE, np.uint64)
+    memory.move_pages(addresses[:6], 0)
+    bucket.take(8 * PAGE, clock.now_ns())
+    memory.move_pages(addresses[6:], 0)
+    # The fast node has 12 pages: 3 are in use, 6 are in the first batch, and 3 in the second.
+    assert clock.born == [[FAST, FAST, FAST, SLOW], [SLOW] * 4, [SLOW] * 4]
+
+
+def test_arrived_pages_of_a_former_batch_make_no_room(flying: Flying) -> None:
+    flying.arena[8:20] = SLOW
+    flying.segment.flying(4)
+    flying.begin([(8, 4, 0)], 0)
+    flying.arrive(4)
+    # The daemon publishes the next batch after the process has looked for arrived pages.
+    flying.begin([], 0)
+    flying.segment.flying(8)
+    flying.harness.emulation_slot_born(flying.handle, 0)
+    assert flying.arena[:4].tolist() == [SLOW] * 4
 
 
 RANGE = st.tuples(
