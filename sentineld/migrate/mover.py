@@ -102,6 +102,9 @@ class Mover:
         self._initial = plan.initial
         self._regions = plan.layout.regions
         self._last: Batch | None = None  # the batch carried out since the last _follow()
+        # Pages of the arena that were moved in the current stretch, and are dropped in it. They may
+        # have been born again before they were moved.
+        self._suspects = no_pages()
         self._settled = settled(plan, page_bytes)
         self._refresh_at_step = 0
         self._refresh_steps = 1
@@ -312,6 +315,7 @@ class Mover:
             self._refresh_steps = 1
             self.ledger.begin_step(target // schedule.boundary_count)
             self._read_residency()
+            self._suspects = no_pages()
             schedule.rejoin(target, self._charge.drops_of)
         dropped: list[Table] = []
         while schedule.now < target:
@@ -325,25 +329,32 @@ class Mover:
                 due = self._refresh or step >= self._refresh_at_step
                 if due and self._backend is None:
                     self._read_residency()
-        last, self._last = self._last, None
-        if last is not None and dropped:
-            self._recheck(last, np.concatenate(dropped))
+        self._recheck(dropped)
         return True
 
-    def _recheck(self, batch: Batch, drops: Table) -> None:
-        """Correct the map for pages of the arena that were dropped during the move_pages call of a
-        batch.
+    def _recheck(self, dropped: list[Table]) -> None:
+        """Correct the map for pages of the arena that were dropped in the stretches in which the
+        last batches were moved.
 
-        Such a page may have been born again before the call moved it. The page is then on the tier
-        to which the call moved it, but in the map it is on the tier of its birth. If the page is
-        not on its region's tier and this tier is slow, the page is moved back, unless a promotion
-        of the page is queued.
+        Such a page may have been born again before it was moved. The page is then on the tier to
+        which it was moved, but in the map it is on the tier of its birth, because the map is changed
+        by a stretch's drops and births when the stretch ends. If the page is not on its region's
+        tier and this tier is slow, the page is moved back, unless a promotion of the page is queued.
 
-        drops: DROP_DTYPE, the ranges that were dropped during the call.
+        dropped: DROP_DTYPE, the ranges that were dropped in each stretch that has ended since the
+            last call.
         """
-        arena = [pages for move, pages in batch.parts if move.space == Space.ARENA]
-        moved = np.concatenate([no_pages(), *arena])
-        pages = dropped_pages(moved, drops, self._page_bytes)
+        parts = self._last.parts if self._last is not None else ()
+        arena = [pages for move, pages in parts if move.space == Space.ARENA]
+        moved, self._last = np.concatenate([no_pages(), *arena]), None
+        pages = no_pages()
+        if dropped:
+            found = dropped_pages(moved, np.concatenate(dropped), self._page_bytes)
+            pages, self._suspects = np.union1d(found, self._suspects), no_pages()
+        # The last batch may have ended in the present stretch.
+        stretch = self._schedule.now % self._schedule.boundary_count
+        found = dropped_pages(moved, self._charge.drops_of(stretch), self._page_bytes)
+        self._suspects = np.union1d(self._suspects, found)
         if not len(pages):
             return
         addresses = self._spaces.maps[Space.ARENA].addresses(pages)

@@ -11,9 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from sentineld.migrate.mover import Mover
+from sentineld.migrate.ports import PlannedStep, ProcessPorts
+from sentineld.migrate.process_memory import Wait
 from sentineld.migrate.reborn import back_to_their_region, dropped_pages
-from sentineld.model.plan import Region, Space
-from sentineld.plan.expected import DROP_DTYPE
+from sentineld.migrate.syscalls import Addresses, MoveResult, Status
+from sentineld.model.plan import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Region, Space
+from sentineld.plan.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
+from tests.unit.plan.toys import two_tiers
 
 PAGE = 4096
 REGIONS = (
@@ -38,3 +43,59 @@ def test_pages_of_slow_regions_are_moved_back_in_ranges() -> None:
         (Space.ARENA, 1, 7 * PAGE, PAGE),
     ]
     assert len(back_to_their_region(np.array([0, 1]), REGIONS, PAGE)) == 0
+
+
+class OnePage:
+    """Memory with a single page, on this node. If the page dies and is born again during a call,
+    the call moves the page of the new tensor."""
+
+    batch_pages = ahead_pages = 4
+    exact = False
+    waits = True
+    node = 1
+
+    def query_pages(self, pages: Addresses) -> Status:
+        return np.full(len(pages), self.node, np.int32)
+
+    def move_pages(self, pages: Addresses, node: int, wait: Wait | None = None) -> MoveResult:
+        self.node = node
+        return MoveResult(self.query_pages(pages), 0)
+
+    def begin_series(self, since_ns: int) -> None:
+        pass
+
+    def best_node(self, tier: int) -> tuple[int, int]:
+        return tier, 1 << 30
+
+
+def test_a_page_that_is_reborn_in_the_stretch_in_which_its_move_ends_is_not_overlooked() -> None:
+    """In stretch 1, a tensor dies and another one is born in slow memory on its page. During this,
+    a call promotes the page; the call ends in stretch 1, too."""
+    drops = np.array([(1, 0, PAGE)], DROP_DTYPE)
+    births = np.array([(1, 1, True, 0, PAGE)], BIRTH_DTYPE)
+    events = np.array([(1, False, 0, 0, PAGE), (1, True, 1, 0, PAGE)], EVENT_DTYPE)
+    moves = np.array([(1, 3, 0, Space.ARENA, 0, 0, PAGE)], MOVE_DTYPE)
+    waits = np.full(4, -1, np.int32)
+    layout = Layout(np.zeros(0, SLOT_DTYPE), np.zeros(0, np.uint32), (), waits, PAGE)
+    plan = Plan(
+        "test", 1 << 20, layout, moves, np.zeros(0, np.uint8), (), Prediction(0, 0, 0, 0, 0.0)
+    )
+    memory = OnePage()
+    mover = Mover(
+        two_tiers(),
+        PlannedStep(plan, ExpectedStep(births, drops, events, np.zeros(4, np.int64))),
+        ProcessPorts(
+            pid=1,
+            memory=memory,
+            spaces={Space.ARENA: (1 << 30, PAGE), Space.HEAP: (1 << 31, 0)},
+            publish=lambda _: None,
+        ),
+    )
+    mover.begin(2 << 32)
+    mover.work()
+    mover.notify(2 << 32 | 1)
+    mover.work()
+    assert (memory.node, mover.by_tier()) == (0, [PAGE, 0])
+    mover.notify(2 << 32 | 2)
+    mover.work()
+    assert mover.by_tier() == [PAGE, 0]
