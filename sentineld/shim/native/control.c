@@ -155,10 +155,11 @@ API void sentinel_connected(int connected)
 /*
  * Stop using the live layout and its arena. The arena stays mapped while it holds
  * live tensors. Its other pages are dropped: the layout may keep dead pages for later
- * tensors, but no tensor is born in this arena any more. The mode REPLAY changes to DIVERGED, because the retired layout
- * must not serve allocations that the owner makes before the next step begins.
- * The owner makes such allocations if a finalizer allocates tensors, or if another
- * thread retires the layout during the owner's step. Needs the lock.
+ * tensors, but no tensor is born in this arena any more. The mode REPLAY changes to
+ * DIVERGED, because the retired layout must not serve allocations that the owner makes
+ * before the next step begins. The owner makes such allocations if a finalizer allocates
+ * tensors, or if another thread retires the layout during the owner's step. Needs the
+ * lock.
  */
 static void retire_arena(void)
 {
