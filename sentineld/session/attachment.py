@@ -2,8 +2,8 @@
 """What the daemon holds for an attached process: a goal, a budget of fast memory, and state files.
 
 Each plan of the process is entered in the same order: its budget is reserved, its state files are
-written, and its layout is sent. When the layout is live, the rest of the budget is released, as soon
-as its memory is no longer charged.
+written, and its layout is sent. When the layout is live, the rest of the budget is released, as
+soon as its memory is no longer charged.
 """
 
 from __future__ import annotations

@@ -90,6 +90,7 @@ def test_a_page_that_is_reborn_in_the_stretch_in_which_its_move_ends_is_not_over
             spaces={Space.ARENA: (1 << 30, PAGE), Space.HEAP: (1 << 31, 0)},
             publish=lambda _: None,
         ),
+        budget_bytes=1 << 20,
     )
     mover.begin(2 << 32)
     mover.work()

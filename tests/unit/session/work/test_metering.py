@@ -32,8 +32,8 @@ class Mover:
     def watch(self, _: object, begin: Callable[[], None]) -> None:
         begin()
 
-    def unwatch(self) -> None:
-        """Nothing is watched."""
+    def unwatch(self, end: Callable[[], int | None]) -> int | None:
+        return end()
 
 
 def test_metering_fails_with_too_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
