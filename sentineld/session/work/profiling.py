@@ -224,7 +224,6 @@ class Profiling:
                     " that the framework reports: %s",
                     self._link.pid,
                     sampled.pages.problem.message,
-                    extra=about(LogEvent.RECORDS_LOST),
                 )
             waited = operators.requests > 1 or operators.accesses is not None
             self._deadline_s = time.monotonic() + (0.0 if waited else OP_ACCESSES_WAIT_S)
@@ -277,6 +276,7 @@ class Profiling:
             capabilities = pages.backend.capabilities
             profile = checked(profile, pages.backend.name, capabilities, pages.areas)
         profile = self._with_fast_times(profile, step, pages.samples)
+        self._sampled = SampledStep(step, None)  # free the samples: planning may take long
         self._deadline_s = time.monotonic() + OP_ACCESSES_WAIT_S
         return self._at_full_size(profile)
 

@@ -299,19 +299,39 @@ def test_operators_are_requested_again_if_a_step_of_another_shape_was_observed(
     assert np.array_equal(planned.plan.layout.slots["bytes"], layout.slots["bytes"])
 
 
+def by_module(link: ShimLink) -> Sampling:
+    """A sampling by the module, after module.PageSampler has been replaced."""
+    return Sampling(link, MODULE, ModuleWatch(Target(link.pid, 1024)))
+
+
+def profiled_by_module() -> Profiled:
+    profiled = Profiled(Shapes(), sampling=by_module)
+    assert [message["type"] for message in profiled.linked.shim.receive()] == ["epoch_fd"]
+    os.close(*profiled.linked.shim.take_fds(1))
+    return profiled
+
+
+def test_samples_are_freed_before_a_plan_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, memory = Log(), SampleMemory(10 * SAMPLE_DTYPE.itemsize, 1 << 30)
+    monkeypatch.setattr(module, "PageSampler", lambda: log)
+    monkeypatch.setattr(sampling, "MEMORY", memory)
+    profiled = profiled_by_module()
+    log.records = [(page, 1, 0, 0, 0) for page in range(5)]
+    planned = whole_way(profiled, SMALL)
+    assert planned.profile.source == "module+shim"
+    others = np.zeros(10, SAMPLE_DTYPE)
+    memory.keep(os.getuid(), others)
+    assert memory.fits(os.getuid())
+    profiled.close()
+
+
 def test_with_too_many_samples_the_plan_is_made_from_the_framework_s_accesses(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = Log()
     monkeypatch.setattr(module, "PageSampler", lambda: log)
     monkeypatch.setattr(sampling, "MEMORY", SampleMemory(10 * SAMPLE_DTYPE.itemsize, 1 << 30))
-
-    def by_module(link: ShimLink) -> Sampling:
-        return Sampling(link, MODULE, ModuleWatch(Target(link.pid, 1024)))
-
-    profiled = Profiled(Shapes(), sampling=by_module)
-    assert [message["type"] for message in profiled.linked.shim.receive()] == ["epoch_fd"]
-    os.close(*profiled.linked.shim.take_fds(1))
+    profiled = profiled_by_module()
     log.records = [(page, 1, 0, 0, 0) for page in range(11)]
     planned = whole_way(profiled, SMALL)
     assert planned.profile.source == "shim"
