@@ -118,8 +118,13 @@ void emulation_slot_sized(struct emulation *emulation, uint32_t slot, uint64_t b
    diverged. Needs the shim's lock. Does nothing if emulation is NULL. */
 void emulation_diverged(struct emulation *emulation);
 
-/* Whether emulation->flight is a copy of the batch that the daemon has published last. */
-bool flight_current(const struct emulation *emulation);
+/* Whether emulation->flight, which must not be NULL, is a copy of the batch that the daemon has
+   published last. */
+static inline bool flight_current(const struct emulation *emulation)
+{
+	return emulation->flight->sequence ==
+	       __atomic_load_n(&emulation_flight(emulation)->sequence, __ATOMIC_ACQUIRE);
+}
 
 /* Whether pages may be in flight. False if emulation is NULL. */
 bool flight_active(const struct emulation *emulation);

@@ -7,12 +7,6 @@
 
 #define ELAPSED_NS_MAX (UINT64_MAX / 1000) /* more than 200 days */
 
-bool flight_current(const struct emulation *emulation)
-{
-	return emulation->flight->sequence ==
-	       __atomic_load_n(&emulation_flight(emulation)->sequence, __ATOMIC_ACQUIRE);
-}
-
 bool flight_active(const struct emulation *emulation)
 {
 	const struct flight *flight;

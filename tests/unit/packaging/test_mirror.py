@@ -32,7 +32,6 @@ TESTED_ELSEWHERE = {
     "session/live/sending": "tests/integration/test_emulated.py",
     "session/live/totals": "tests/vm/test_sessions.py",
     "session/plans/entering": "tests/integration/test_emulated.py",
-    "session/work/metering": "tests/vm/test_sessions.py",
     "session/work/recording": "tests/integration/test_record.py",
     "session/work/trace_facts": "tests/integration/test_record.py",
     "shim/__main__": "tests/integration/shim/test_start.py",
@@ -45,11 +44,14 @@ TESTS_OF_NO_MODULE = {
     "migrate/test_slow_mover.py": "the mover with the plans of several policies",
     "policies/test_paged.py": "all policies on paged tiers, compared with the bound",
     "policies/test_random_profiles.py": "all policies, with random profiles",
+    "service/test_heat_sessions.py": "verbs and stuck sessions without the shim",
     "service/test_setuid_programs.py": "sessions of processes that execute a setuid program",
     "simulate/test_variants.py": "variants of the timing model: simulator and bound",
     "session/work/test_profiled_times.py": "profiling with fast_times.py, on nodes and emulated",
+    "shim/test_access_steps.py": "access steps of a whole training; its script is the daemon",
     "shim/test_agreement.py": "two C files, compared with the simulator",
     "shim/test_bits.py": "the bit maps of native/pager/bits.h",
+    "shim/test_former_layouts.py": "arena.c and control.c: dead pages of a former layout",
 }
 """Test files that lie in mirrored folders but test no single module, each with what it tests."""
 

@@ -9,7 +9,7 @@ import pytest
 from sentineld.model.protocol import Event
 from sentineld.profile.steps import Step
 from sentineld.session.work.rearm import rearm_period_us
-from tests.unit.profile.test_attribution import ring
+from tests.unit.profile.attributed import ring
 from tests.unit.trainer import PAGE
 
 MS = 1_000_000
