@@ -155,6 +155,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "placing.again": ("sentineld.session.plans.placing", "AGAIN_S"),
     "shim.passes_without_step": ("sentineld/shim/stepless.py", "PASSES_MAX"),
     "shim.access_step_forwards": ("sentineld/shim/op_accesses.py", "FORWARDS_MAX"),
+    "shim.forked_access_steps": ("sentineld/shim/runtime.py", "FORKED_ACCESS_STEPS_MAX"),
     "shim.access_steps": ("sentineld/shim/runtime.py", "ACCESS_STEPS_MAX"),
     "recompute.candidates": ("sentineld.policies.recompute.candidates", "CANDIDATES_MAX"),
     "recompute.layers": ("sentineld.policies.recompute.candidates", "SEGMENT_LAYERS"),

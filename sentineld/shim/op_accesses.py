@@ -25,7 +25,7 @@ from sentineld.shim import op_spans, op_times
 from sentineld.shim.native import Native
 from sentineld.shim.op_times import TimeMap
 from sentineld.shim.quiet import QuietLoggers
-from sentineld.shim.script_profiler import ScriptProfiler
+from sentineld.shim.script_profiler import FORK, ScriptProfiler
 
 FORWARDS_MAX = 32768
 """Maximum number of forwards of layers in an access step, because the profiler's events could fill
@@ -248,19 +248,22 @@ def _in_ranges(
 class AccessStep:
     """Runs torch.profiler over one step: the constructor starts it, and finish() stops it.
 
-    The access step ends early if its thread starts a profiler of the script or forks, or after
-    FORWARDS_MAX forwards of layers. A range (torch.profiler.record_function) that began in the
-    access step must have ended before a profiler of the script starts: at the end of a range, torch
-    writes to the profiler under which the range began.
+    The access step ends early if its thread starts a profiler of the script or forks (unless
+    through_forks is set), or after FORWARDS_MAX forwards of layers. A range
+    (torch.profiler.record_function) that began in the access step must have ended before a profiler
+    of the script starts: at the end of a range, torch writes to the profiler under which the range
+    began.
     """
 
-    def __init__(self, native: Native, script: ScriptProfiler) -> None:
+    def __init__(self, native: Native, script: ScriptProfiler, through_forks: bool = False) -> None:
         """Raises RuntimeError if the profiler does not start. No profiler of the script may be
-        active."""
+        active. through_forks: whether the step goes on if its thread forks; the children then
+        inherit the profiler."""
         self.interrupted = ""
         """Why the step's accesses are unknown, as a message for the user; "": they are known."""
         self._native = native
         self._script = script
+        self._through_forks = through_forks
         self._thread = threading.current_thread()
         self._forwards = 0
         self._first_record = op_times.ring_head(native)
@@ -300,6 +303,8 @@ class AccessStep:
             self._give_way(TOO_LONG)
 
     def _give_way(self, reason: str) -> None:
+        if reason == FORK and self._through_forks and not self.interrupted:
+            return
         # torch can stop a profiler only in the thread in which it started. A thread's end is also
         # the end of its profiler.
         elsewhere = threading.get_ident() != self._thread.ident and self._thread.is_alive()

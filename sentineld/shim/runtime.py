@@ -33,7 +33,13 @@ LAYERS_BYTES_MAX = 4 << 20
 
 ACCESS_STEPS_MAX = 10
 """Maximum number of interrupted access steps for one request of the daemon. Each takes longer than
-a plain step, and in some trainings, such as one that forks in each step, all are interrupted."""
+a plain step, and in some trainings, such as one with a profiler of its own in each step, all are
+interrupted."""
+
+FORKED_ACCESS_STEPS_MAX = 3
+"""Number of access steps, for one request of the daemon, that end early because the process forks.
+If the process forks again and again, as in a training that forks in each step, the next access step
+goes on. The children then inherit its profiler."""
 
 WELCOME_S = 5.0
 """Maximum time to wait for the daemon at the start of a process that has FAST_VARIABLE set."""
@@ -76,6 +82,7 @@ class Shim:
         self._access_step: AccessStep | None = None
         self._access_requested = False
         self._access_steps_left = 0
+        self._forked_access_steps = 0
         self._postponements_noted: set[str] = set()
         self._allocates = True
         self._refusal_printed = False
@@ -236,6 +243,7 @@ class Shim:
             elif kind == "profile_ops":
                 self._access_requested = True
                 self._access_steps_left = ACCESS_STEPS_MAX
+                self._forked_access_steps = 0
             elif kind == "detach":
                 self._access_requested = False
                 self._native.detach()
@@ -316,7 +324,8 @@ class Shim:
         self._access_requested = False
         self._access_steps_left -= 1
         try:
-            self._access_step = AccessStep(self._native, self._script_profiler)
+            through_forks = self._forked_access_steps >= FORKED_ACCESS_STEPS_MAX
+            self._access_step = AccessStep(self._native, self._script_profiler, through_forks)
         except Exception as error:
             self.note(f"this torch's profiler does not start: {error}")
         else:
@@ -324,6 +333,10 @@ class Shim:
 
     def _postpone_access_step(self, reason: str) -> None:
         """Try again to observe a step. Note each reason once."""
+        from sentineld.shim.script_profiler import FORK
+
+        if reason == FORK:
+            self._forked_access_steps += 1
         self._access_requested = self._access_steps_left > 0
         if reason not in self._postponements_noted:
             self._postponements_noted.add(reason)

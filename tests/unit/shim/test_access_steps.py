@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from sentineld.shim.op_accesses import OTHER_THREAD, TOO_LONG
+from sentineld.shim.runtime import FORKED_ACCESS_STEPS_MAX
 from sentineld.shim.script_profiler import FORK
 from tests.unit.shim.shimmed import shimmed
 
@@ -81,6 +82,24 @@ if child == 0:
 found["child"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 found["parent"] = profiled()
 all_found["forks"] = found | repeated()
+"""
+
+FORKS_ALWAYS = """
+found = {"begun": access_step(), "steps": 0, "profiled": [], "notes": [], "counts": []}
+while not found["counts"] and found["steps"] < 30:
+    if profiled():
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        found["profiled"].append(profiled())
+    step()
+    found["steps"] += 1
+    messages = received()
+    found["notes"] += [message["text"] for message in messages if message["type"] == "note"]
+    found["counts"] += [message["count"] for message in messages if message["type"] == "accesses"]
+found["profiled at the end"] = profiled()
+all_found["forks always"] = found
 """
 
 VALIDATES = """
@@ -154,7 +173,7 @@ all_found["interrupted"] = found
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """What each script has found; all scripts run in one process."""
-    scripts = FORKS + VALIDATES + THREADS + ENDED_THREAD + ALWAYS + INTERRUPTED
+    scripts = FORKS + FORKS_ALWAYS + VALIDATES + THREADS + ENDED_THREAD + ALWAYS + INTERRUPTED
     seen: dict[str, Any] = shimmed(TRAINING + scripts + "print(json.dumps(all_found))")
     return seen
 
@@ -174,6 +193,14 @@ def test_a_child_that_is_forked_in_an_access_step_is_not_profiled(found: dict[st
     assert forks["child"] == 10
     assert not forks["parent"]
     check_repeated(forks, FORK)
+
+
+def test_a_training_that_forks_in_each_step_is_observed_nevertheless(
+    found: dict[str, Any],
+) -> None:
+    forks = found["forks always"]
+    assert forks["profiled"] == [False] * FORKED_ACCESS_STEPS_MAX + [True]
+    check_repeated(forks)  # FORK has been noted before
 
 
 def test_an_access_step_ends_early_after_too_many_forwards(found: dict[str, Any]) -> None:
