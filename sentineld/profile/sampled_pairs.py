@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Integers, Mask
-from sentineld.model.ranges import ranges
+from sentineld.model.ranges import ranges, union
 from sentineld.model.records import ACCESS_UNKNOWN, ACCESS_WRITE, NO_ACCESS, Records
 from sentineld.model.sampled import pages_represented, sampled_page_count
 from sentineld.profile.steps import Step, boundary_records
@@ -105,15 +105,8 @@ def unknown_pairs(step: Step, samples: Records) -> int:
     because the page can't be armed, or because something other than the module unarmed it. Raises
     SentinelError in the same case as sampled_pairs()."""
     seen = sampled_pairs(step, samples).keys
-    first, past = unknown_ranges(step, samples)
-    if not len(first):
-        return 0
-    # Count overlapping parts once: of each range, only the part after the end of all earlier ranges
-    # counts.
-    order = np.argsort(first, kind="stable")
-    first, past = first[order], np.maximum.accumulate(past[order])
-    begin = np.maximum(first, np.append(first[0], past[:-1]))
-    counts = past - begin - (np.searchsorted(seen, past) - np.searchsorted(seen, begin))
+    first, past = union(*unknown_ranges(step, samples))
+    counts = past - first - (np.searchsorted(seen, past) - np.searchsorted(seen, first))
     return int(counts.sum())
 
 

@@ -7,8 +7,8 @@ profiler would lose its events, and torch 2.13 can even crash. If the script's p
 while that of the access step runs, either torch would raise an error in the script, or the end of
 the access step would also end the script's profiler.
 
-A child that is forked while the profiler of the access step runs would inherit it, and would record
-events, which nobody reads, until it exits.
+A child that is forked while the profiler of the access step runs would inherit it. Until the child
+exits, it would record events that are never read.
 """
 
 from __future__ import annotations

@@ -56,10 +56,14 @@ def adam(model: nn.Module, **options: bool) -> torch.optim.Optimizer:
     return torch.optim.Adam(model.parameters(), lr=1e-3, **options)
 
 
-def plainly(model: nn.Module, optimizer: torch.optim.Optimizer) -> LOSSES:
+def plainly(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss_of_step: Callable[[nn.Module], Tensor] = loss_of,
+) -> LOSSES:
     while True:
         optimizer.zero_grad()
-        loss = loss_of(model)
+        loss = loss_of_step(model)
         loss.backward()
         optimizer.step()
         yield loss
@@ -110,13 +114,7 @@ def created() -> LOSSES:
         return loss + nn.CrossEntropyLoss()(outputs.square(), targets)
 
     model = Residual()
-    optimizer = adam(model)
-    while True:
-        optimizer.zero_grad()
-        loss = loss_of_created(model)
-        loss.backward()
-        optimizer.step()
-        yield loss
+    return plainly(model, adam(model), loss_of_created)
 
 
 def gan() -> LOSSES:
