@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from .guest import TREE, Guest
+from .guest import Guest
 from .training import (
+    FOR_USERS,
     NO_EBPF,
-    SCRIPTS,
+    USERS_FOLDER,
     WITHOUT_EBPF,
     Training,
     metrics,
@@ -48,9 +49,6 @@ with open({FILTER!r}, "wb") as file:
 """
 """Writes a seccomp filter that refuses userfaultfd, as container runtimes do."""
 
-USERS_FOLDER = "/var/tmp/training"
-"""A folder with the training's scripts that all users may read."""
-
 FREE_DAMON = f"echo off > {KDAMONDS}/0/state; echo 0 > {KDAMONDS}/nr_kdamonds"
 
 
@@ -63,8 +61,7 @@ def training(installed: Guest) -> Iterator[Training]:
     guest.run("echo 'install sentinel /bin/false' > /etc/modprobe.d/no-sentinel.conf")
     guest.run(WITHOUT_EBPF)  # other tests cover eBPF
     guest.run("systemctl start sentineld", timeout=180)
-    scripts = " ".join(SCRIPTS)
-    guest.run(f"mkdir -p {USERS_FOLDER} && cd {TREE} && cp --parents {scripts} {USERS_FOLDER}")
+    guest.run(FOR_USERS)
     started = Training(
         guest,
         "setpriv --reuid trainer --regid trainer --clear-groups python3 -m sentineld.shim",

@@ -34,6 +34,11 @@ def training_in(folder: str) -> str:
 
 
 TRAINING = training_in(TREE)
+USERS_FOLDER = "/var/tmp/training"
+FOR_USERS = (
+    f"mkdir -p {USERS_FOLDER} && cd {TREE} && cp --parents {' '.join(SCRIPTS)} {USERS_FOLDER}"
+)
+"""Copies SCRIPTS to USERS_FOLDER, where all users may read them."""
 PAUSE = "--pause 1"
 """The pause after each step leaves CPU time to the code under test. It also keeps the number of
 steps small: all of them have to be repeated without the daemon, to compare the losses."""
