@@ -23,6 +23,16 @@ class Status(StrEnum):
     SKIP = "skip"  # unknown, or not needed here
 
 
+class TierKind(StrEnum):
+    """The kind of the tiers. The values other than NODES are keys of the config's [tiers] and of
+    the daemon's status."""
+
+    NODES = "nodes"
+    EMULATED = "emulated"
+    PAGED = "paged"
+    SWAP = "swap"
+
+
 @dataclass(frozen=True)
 class Finding:
     """The result of one check."""
@@ -51,6 +61,13 @@ class System:
     def text(self, path: str) -> str | None:
         """The stripped text of a file below root, or None if it cannot be read."""
         return read_text(self.root / path)
+
+    @property
+    def tier_kind(self) -> TierKind:
+        """The kind of the running daemon's tiers; without a running daemon, of those that the
+        config selects."""
+        source = self.tiers if isinstance(self.daemon, SentinelError) else self.daemon
+        return next((kind for kind in TierKind if source.get(kind)), TierKind.NODES)
 
     @property
     def release(self) -> str:

@@ -11,7 +11,7 @@ import re
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
-from sentineld.doctor.findings import Finding, Status, System
+from sentineld.doctor.findings import Finding, Status, System, TierKind
 from sentineld.doctor.memory import DEFAULT_MAX_MAP_COUNT
 from sentineld.host.cgroup_paths import cgroup_paths
 from sentineld.host.sysfs import parse_list
@@ -25,7 +25,7 @@ MAPPINGS_SHARE_MAX = 0.8
 def cpuset(system: System) -> Finding:
     """Whether each process may use all nodes of the tiers. The kernel refuses to move the pages of
     a process to a node that the process may not use."""
-    nodes = _tier_nodes(system)
+    nodes = sorted(node for nodes, _ in _tiers(system) for node in nodes)
     for name, process in _processes(system).items():
         found = re.search(
             r"^Mems_allowed_list:\s*(\S+)$", system.text(f"proc/{process}/status") or "", re.M
@@ -47,7 +47,7 @@ def memory_limit(system: System) -> Finding:
 
     The limit applies to the sum of all tiers, so reclaim may start while a tier has free memory.
     """
-    capacity = _tier_bytes(system)
+    capacity = sum(capacity_bytes for _, capacity_bytes in _tiers(system))
     for name, process in _processes(system).items():
         if name == DAEMON:
             continue  # the daemon holds no tensors
@@ -103,20 +103,18 @@ def _processes(system: System) -> dict[str, str]:
     return found
 
 
-def _tier_nodes(system: System) -> list[int]:
+def _tiers(system: System) -> list[tuple[tuple[int, ...], int]]:
+    """(nodes, capacity in bytes) of each tier, if the tiers are NUMA nodes. Empty if the tiers are
+    of another kind, or if there are none."""
+    if system.tier_kind is not TierKind.NODES:
+        return []
+    if not isinstance(system.daemon, SentinelError):
+        return [(tuple(one["nodes"]), one["capacity_bytes"]) for one in system.daemon["tiers"]]
     try:
         tiers = discover(system.root / "sys", system.tiers).tiers
     except SentinelError:
         return []
-    return sorted(node for tier in tiers for node in tier.nodes)
-
-
-def _tier_bytes(system: System) -> int:
-    try:
-        tiers = discover(system.root / "sys", system.tiers).tiers
-    except SentinelError:
-        return 0
-    return sum(tier.capacity_bytes for tier in tiers)
+    return [(tier.nodes, tier.capacity_bytes) for tier in tiers]
 
 
 def _cgroup(system: System, process: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
-from sentineld.doctor.findings import Finding, Status, System
+from sentineld.doctor.findings import Finding, Status, System, TierKind
 from sentineld.host.sysfs import chosen, read_text
 from sentineld.host.tiers import discover
 
@@ -39,6 +39,11 @@ def tiers(system: System) -> Finding:
         return Finding("tiers", Status.OK, f"emulated (preset {preset}); set in the configuration")
     if folder := system.tiers.get("paged"):
         return Finding("tiers", Status.OK, f"paged: files in {folder} are tier 1")
+    if system.tier_kind is TierKind.SWAP:
+        if _swap_is_on(system):
+            return Finding("tiers", Status.OK, "the kernel's swap is tier 1")
+        cause, fix = "no swap is enabled", "enable swap, for example on zram"
+        return Finding("tiers", Status.FAIL, cause, fix, "no-second-tier")
     try:
         found = discover(system.root / "sys", system.tiers)
     except SentinelError as error:
@@ -57,6 +62,8 @@ def _daemons_tiers(status: Mapping[str, Any]) -> Finding:
     if folder := status["paged"]:
         cause = f"paged: files in {folder} are tier 1, in the running daemon"
         return Finding("tiers", Status.OK, cause)
+    if status["swap"]:
+        return Finding("tiers", Status.OK, "the kernel's swap is tier 1, in the running daemon")
     listed = _listed((tier["nodes"], tier["capacity_bytes"]) for tier in status["tiers"])
     return Finding("tiers", Status.OK, f"{listed}; from {status['tiers_source']}")
 
@@ -146,8 +153,11 @@ def max_map_count(system: System) -> Finding:
 
 
 def swap(system: System) -> Finding:
-    """Whether swap is off. If swap is on, the kernel may reclaim pages of both tiers."""
-    if len((system.text("proc/swaps") or "").splitlines()) > 1:
+    """Whether swap is off, unless it is the slow tier. If swap is on, the kernel may reclaim pages
+    of both tiers."""
+    if system.tier_kind is TierKind.SWAP:
+        return Finding("swap", Status.SKIP, "swap is tier 1")
+    if _swap_is_on(system):
         return Finding(
             "swap",
             Status.WARN,
@@ -155,6 +165,10 @@ def swap(system: System) -> Finding:
             "swapoff -a, or vm.swappiness=0",
         )
     return Finding("swap", Status.OK, "off")
+
+
+def _swap_is_on(system: System) -> bool:
+    return len((system.text("proc/swaps") or "").splitlines()) > 1
 
 
 def reports_free_memory(root: Path) -> bool:

@@ -87,10 +87,11 @@ def _rate(scratch: Scratch, node: int, batch_pages: int, clock_ns: Callable[[], 
     began_ns = clock_ns()
     result = move_pages(0, pages, node, batch_pages)
     spent_ns = clock_ns() - began_ns
-    if np.count_nonzero(result.status == node) < len(pages) // 2:
+    moved_pages = int(np.count_nonzero(result.status == node))
+    if moved_pages < len(pages) // 2:
         raise SentinelError(
             "failed",
             f"pages did not move to node {node} (errno {result.error})",
             "set tiers.migration_bytes_per_s in the config",
         )
-    return scratch.bytes * 1e9 / max(spent_ns, 1)
+    return moved_pages * mmap.PAGESIZE * 1e9 / max(spent_ns, 1)

@@ -328,7 +328,7 @@ class World:
         queues = [
             (
                 *(i.low, i.high, i.tier, i.late, i.stalls, i.yields),
-                *(at - now for at in (i.due, i.deadline, i.expiry)),
+                *(at if at == NEVER else at - now for at in (i.due, i.deadline, i.expiry)),
             )
             for i in (*self.queue.demotions, *self.queue.promotions)
         ]

@@ -115,8 +115,8 @@ def rows_of(
         if isinstance(policy(name), Rewriting):
             try:
                 row["bound_seconds"] = bound_seconds_of(policy(name), profile, tiers, budget_bytes)
-            except SentinelError:
-                row["bound_seconds"] = None  # no plan either: _figures() notes the reason
+            except SentinelError as error:
+                row["bound_seconds"], notes = None, (*notes, f"no bound: {error.message}")
         rows.append(row | _figures(name, profile, tiers, budget_bytes, threads, steps_max, notes))
     return rows
 

@@ -126,12 +126,13 @@ class Balance:
         if self._search is not None:
             share = float(weight @ observation.fast)
             amount = self._search.amount(share, fast_ns, slow_ns)
-        kept = first_of(ups, weight, amount) if fast_ns < slow_ns else []
+        # Pages without accesses would not change the share, so first_of() would not stop at them.
+        kept = first_of(ups, weight, amount) if amount > 0 and fast_ns < slow_ns else []
         dropped = total(ups) - total(kept)
         each_page = np.ones(len(weight))
         downs = first_of(downs, each_page, total(downs) - dropped)
         hot = list[MoveRequest]()
-        if fast_ns > slow_ns:
+        if amount > 0 and fast_ns > slow_ns:
             hottest = np.flatnonzero((weight > 0) & (observation.fast > 0))
             hottest = hottest[np.argsort(-weight[hottest], kind="stable")]
             limit = observation.move_pages

@@ -154,4 +154,4 @@ class LastUse:
 
 def total(some: Iterable[MoveRequest]) -> int:
     """Number of pages of all requests."""
-    return sum(wish.pages for wish in some)
+    return sum(request.pages for request in some)

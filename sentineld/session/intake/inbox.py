@@ -121,11 +121,12 @@ def _kept_names(names: Mapping[int, TensorName]) -> dict[int, TensorName]:
     """
     left, found = TENSOR_NAMES_CHARACTERS_MAX, {}
     for address, named in names.items():
+        if named.role == "gradient":
+            continue
         left -= len(named.role) + len(named.name) + NAME_CHARACTERS
         if left < 0:
             break
-        if named.role != "gradient":
-            found[address] = named
+        found[address] = named
     return found
 
 

@@ -2,8 +2,8 @@
 /* Emulated tiers: computes the delay that each stretch owes for slow pages, and waits that long. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <time.h>
 
+#include "clock.h"
 #include "residency.h"
 
 #define PAY_NS_MIN 100000 /* smaller debts are paid later */
@@ -11,14 +11,6 @@
 /* If a wait takes longer than delay_ns, the excess counts as paid, too, up to this limit. A larger
    excess means that the process was stopped or preempted. */
 #define CREDIT_NS_MAX 200000
-
-static uint64_t monotonic_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
 
 /* Number of the access's pages that are counted: all, or only pages of the tensor that was born last
    in the slot (see sentinel_access.slot). */
@@ -126,7 +118,7 @@ uint64_t emulation_due(const struct emulation *emulation, bool all)
 
 uint64_t delay_spend(uint64_t delay_ns)
 {
-	uint64_t deadline = monotonic_ns() + delay_ns, over;
+	uint64_t deadline = now_ns() + delay_ns, over;
 
 	if (delay_ns > SPIN_NS) {
 		uint64_t until = deadline - SPIN_NS;
@@ -138,9 +130,9 @@ uint64_t delay_spend(uint64_t delay_ns)
 		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
 			;
 	}
-	while (monotonic_ns() < deadline)
+	while (now_ns() < deadline)
 		;
-	over = monotonic_ns() - deadline;
+	over = now_ns() - deadline;
 	return delay_ns + (over < CREDIT_NS_MAX ? over : CREDIT_NS_MAX);
 }
 

@@ -57,15 +57,17 @@ def _budget(title: str, paging: Report, fast_bytes: int) -> list[Verdict]:
     the pager stayed within its budget, and that no write failed."""
     budget_bytes = paging["budget_pages"] * PAGE_BYTES
     frames_bytes = paging["frames"] * PAGE_BYTES
+    most_bytes = max(frames_bytes, budget_bytes)
+    failed = ", and a write failed" if paging["write_error"] else ""
     return [
         Verdict(
             f"{title}: tensors within their share",
-            max(frames_bytes, budget_bytes) <= fast_bytes,
-            f"{frames_bytes / 2**20:.0f} of {fast_bytes / 2**20:.0f} MiB",
+            most_bytes <= fast_bytes,
+            f"{most_bytes / 2**20:.0f} of {fast_bytes / 2**20:.0f} MiB",
         ),
         Verdict(
             f"{title}: the pager never exceeded its budget",
             paging["overruns"] == 0 and paging["write_error"] == 0,
-            f"{paging['overruns']} times",
+            f"{paging['overruns']} times{failed}",
         ),
     ]

@@ -31,7 +31,11 @@ def system(tmp_path: Path) -> System:
 
 def with_session(system: System) -> System:
     """The system with a daemon, pid 7, that manages process 417."""
-    return replace(system, daemon={"pid": 7, "sessions": [{"pid": 417}]})
+    tiers = [
+        {"nodes": [0], "capacity_bytes": 2 * GIB},
+        {"nodes": [1], "capacity_bytes": GIB},
+    ]
+    return replace(system, daemon={"pid": 7, "sessions": [{"pid": 417}], "tiers": tiers})
 
 
 def test_no_limits_are_ok(system: System) -> None:
@@ -70,6 +74,31 @@ def test_memory_limits_of_all_parent_cgroups_are_checked(
     assert limits.memory_limit(system).status is Status.OK
     write(system.root, f"sys/fs/cgroup/{folder}/{name}", "max\n")
     assert limits.memory_limit(system).status is Status.OK
+
+
+@pytest.mark.parametrize("kind", ["emulated", "paged", "swap"])
+@pytest.mark.parametrize("source", ["config", "daemon"])
+def test_tiers_that_are_no_nodes_are_not_limited(system: System, kind: str, source: str) -> None:
+    selected = {kind: "cxl"}
+    write(system.root, "proc/self/status", "Mems_allowed_list:\t0\n")
+    write(system.root, "sys/fs/cgroup/user.slice/memory.max", f"{GIB}\n")
+    if source == "daemon":
+        system = with_session(system)
+        assert isinstance(system.daemon, dict)
+        system = replace(system, daemon=system.daemon | selected)
+    else:
+        system = replace(system, tiers=selected)
+    assert limits.cpuset(system).status is Status.OK
+    assert limits.memory_limit(system).status is Status.OK
+
+
+def test_the_running_daemons_nodes_are_checked(system: System) -> None:
+    tiers = [{"nodes": [1], "capacity_bytes": GIB}, {"nodes": [0], "capacity_bytes": 2 * GIB}]
+    write(system.root, "proc/self/status", "Mems_allowed_list:\t0\n")
+    system = with_session(replace(system, tiers={"fast": (0,), "slow": ()}))
+    assert isinstance(system.daemon, dict)
+    found = limits.cpuset(replace(system, daemon=system.daemon | {"tiers": tiers}))
+    assert "not 1" in found.cause
 
 
 def test_a_session_close_to_max_map_count_is_reported(system: System) -> None:

@@ -27,6 +27,7 @@ STATUS = {
     "tiers_source": "",
     "emulated": "",
     "paged": "",
+    "swap": False,
     "problems": ["/data: Permission denied (let the daemon write there)"],
 }
 
@@ -47,6 +48,19 @@ def test_the_running_daemons_tiers_are_reported(system: System) -> None:
     assert found.cause == "emulated (preset cxl), in the running daemon"
     found = memory.tiers(replace(system, daemon=answer | {"paged": "/mnt"}))
     assert found.cause == "paged: files in /mnt are tier 1, in the running daemon"
+    # Memory and swap are not on particular nodes.
+    no_nodes = [{"nodes": [], "capacity_bytes": 1 << 30}] * 2
+    found = memory.tiers(replace(system, daemon=answer | {"tiers": no_nodes, "swap": True}))
+    assert found.cause == "the kernel's swap is tier 1, in the running daemon"
+
+
+def test_swap_as_the_slow_tier(system: System) -> None:
+    system = replace(system, tiers={"swap": True})
+    found = memory.tiers(system)
+    assert (found.status, found.code) == (Status.FAIL, "no-second-tier")
+    write(system.root, "proc/swaps", "Filename Type\n/dev/zram0 partition")
+    assert memory.tiers(system).status is Status.OK
+    assert memory.swap(system).status is Status.SKIP
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,11 @@ def test_promotions_that_are_dropped_need_no_demotions() -> None:
     assert balanced == []
 
 
+def test_while_the_latencies_are_balanced_even_unused_pages_stay() -> None:
+    unused = observation([0, 0, 5, 2], [0, 10, 10, 0], latencies_ns=(1.0, 1.02))
+    assert Balance(Modified()).tick(unused) == []
+
+
 def test_while_the_fast_tier_is_slower_hot_pages_are_demoted() -> None:
     # The middle of 0 and 0.6 is 0.3: pages with 30 % of the accesses are demoted. A page of cell 2,
     # the hottest cell, has 5 % of them, so six of its pages are demoted.

@@ -71,6 +71,8 @@ def test_the_length_of_all_kept_names_is_limited(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(inbox_module, "TENSOR_NAMES_CHARACTERS_MAX", 10 * NAME_CHARACTERS + 70)
     rows: list[object] = [[at, "buffer", "a"] for at in range(100)]
     assert list(take_names(rows)) == list(range(10))
+    gradients: list[object] = [[1000 + at, "gradient", "a"] for at in range(100)]
+    assert list(take_names(gradients + rows)) == list(range(10))
 
 
 def test_only_the_layout_that_was_sent_is_waited_for(inbox: Inbox) -> None:
