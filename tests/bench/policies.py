@@ -116,7 +116,8 @@ def rows_of(
             try:
                 row["bound_seconds"] = bound_seconds_of(policy(name), profile, tiers, budget_bytes)
             except SentinelError:
-                row["bound_seconds"] = None  # no plan either: _figures() notes the reason
+                # auto+recompute has no plan either, and _figures() notes the reason.
+                row["bound_seconds"] = None
         rows.append(row | _figures(name, profile, tiers, budget_bytes, threads, steps_max, notes))
     return rows
 
