@@ -17,8 +17,8 @@ WIDTH = 78
 
 
 def contexts(name: str) -> Iterator[click.Context]:
-    """Yield the click context of a program, then the contexts of its verbs. The attribute `command`
-    of a context is its command."""
+    """Yield the click context of a program, then the contexts of its verbs. Each context has
+    its command in the attribute `command`."""
     return _contexts(PROGRAMS[name], name, None)
 
 

@@ -19,8 +19,8 @@ class Graph:
     stacked: bool = False
     minimum: float | None = 0
     maximum: float | None = None
-    named: bool = False  # STATS: show the legend beside the value
-    instant: bool = False  # STATS: query only the current value, not its history
+    named: bool = False  # panel of a single value: show the legend beside the value
+    instant: bool = False  # panel of a single value: query only the current value, not its history
 
 
 def _rate(metric: str, matchers: str = SESSION) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the pages, page parts and dashboard that are generated from the code: `make docs`."""
+"""Writes the pages, page parts and dashboards that are generated from the code: `make docs`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GENERATED = ("docs/metrics.md", "docs/reference/cli.md", "docs/reference/message
 
 
 def main() -> None:
-    """Generate all pages and the dashboard, and write those whose text has changed."""
+    """Generate all pages, page parts and dashboards, and write the files that have changed."""
     from docs.cli_page import cli_page
     from docs.dashboard import dashboard, fleet_dashboard
     from docs.messages import messages_page

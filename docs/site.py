@@ -5,9 +5,9 @@
 
 The pages are also read in the source tree, so their links are paths between files of the tree. The
 sources of the site therefore have the same paths. stage() copies the pages, and the files to which
-they link, into a folder, and adds the navigation. Sphinx then builds the site there; the README is
-its front page. Each warning is an error, for example a link to a file or heading that does not
-exist, or a page that is missing from the navigation.
+they link, into a folder, and adds the navigation. Sphinx then builds the site from this folder; the
+README is the front page. Each warning of Sphinx counts as an error, for example a warning about a
+link to a file or heading that does not exist, or about a page that is missing from the navigation.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def pages() -> list[Path]:
 
 
 def contents(names: Iterable[str], *options: str) -> str:
-    """A part of the navigation, as Sphinx reads it in a page. names: paths relative to the page."""
+    """A part of the navigation, as a toctree in Markdown. names: paths relative to its page."""
     return "\n".join(["", "```{toctree}", ":hidden:", *options, "", *names, "```", ""])
 
 

@@ -31,9 +31,10 @@
 #endif
 
 /*
- * pte_modify() keeps the bits of _PAGE_CHG_MASK. This macro reads the variable cc_mask,
- * which is not exported. For user pages, cc_mask equals sme_me_mask if the kernel
- * encrypts memory; otherwise there is no encryption bit to keep.
+ * pte_modify() keeps the bits of _PAGE_CHG_MASK, which contains _PAGE_CC. The kernel's
+ * definition of _PAGE_CC reads the variable cc_mask, which is not exported. For user
+ * pages, cc_mask equals sme_me_mask if the kernel encrypts memory; otherwise there is no
+ * encryption bit to keep.
  */
 #include <asm/pgtable_types.h>
 #undef _PAGE_CC

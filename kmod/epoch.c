@@ -57,7 +57,7 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 
 /*
  * Logs runs of pages as UNKNOWN, because an access to them may have been missed.
- * With AGAIN in the flags, an access was recorded, but a later write may have been
+ * AGAIN in the flags means that an access was recorded, but a later write may have been
  * missed.
  */
 static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *chunk,
@@ -179,10 +179,10 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 	u64 armed = 0;
 
 	/*
-	 * a fault that the kernel resolved may have mapped neighbours of the accessed page, too,
-	 * without arming them; a NUMA hint fault in a large folio may also have unarmed armed
-	 * pages of the folio, without a call of the notifiers; so if there was such a fault,
-	 * examine all pages
+	 * A fault that the kernel resolved may have mapped neighbours of the accessed page, too,
+	 * without arming them. A NUMA hint fault in a large folio may also have unarmed armed
+	 * pages of the folio, without a call of the notifiers. So if the kernel resolved any
+	 * fault in this chunk, examine all pages.
 	 */
 	if (ended->resolved)
 		bitmap_fill(ended->examine, SENTINEL_CHUNK_PAGES);

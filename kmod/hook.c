@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The fault hook: an ftrace callback at the entry of handle_mm_fault(). The hook notes
- * the access, restores the page and, if that resolves the fault, makes
- * handle_mm_fault() return 0 without running. If handle_mm_fault() ran after the page was
- * restored, it could find the entry PROT_NONE again because of a concurrent re-arm. It
- * would then mistake the fault for a NUMA hint fault: it would unarm the page, and perhaps
- * migrate the page.
+ * the access, restores the page (makes the page's entry accessible again) and, if that
+ * resolves the fault, makes handle_mm_fault() return 0 without running. If
+ * handle_mm_fault() ran after the page was restored, it could find the entry PROT_NONE
+ * again because of a concurrent re-arm. It would then mistake the fault for a NUMA hint
+ * fault: it would unarm the page, and perhaps migrate the page.
  *
  * The hook may be preempted while it holds no spinlock: ftrace need not turn preemption off
  * for it. handle_mm_fault() is never called in interrupt context, so plain spinlocks suffice.

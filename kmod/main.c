@@ -271,9 +271,9 @@ static struct miscdevice sentinel_device = {
 };
 
 /*
- * Returns true if the kernel counts the page-table entries that map each page. Only the boot
- * decides this. The module changes entries without updating the counts, so the kernel would stop
- * with a BUG when it frees a page that was armed.
+ * Returns true if the kernel counts the page-table entries that map each page. This is fixed at
+ * boot. The module changes entries without updating the counts, so the kernel would stop with a
+ * BUG when it frees a page that was armed.
  */
 static bool __init page_tables_are_checked(void)
 {

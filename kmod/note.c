@@ -376,8 +376,8 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		unsigned long base;
 
 		/*
-		 * None of a chunk's watched pages is mapped before the chunk is allocated. So this
-		 * change needs the chunk only if it maps pages.
+		 * None of a chunk's watched pages is mapped before the chunk is allocated. So
+		 * the chunk is needed only for a change that maps pages.
 		 */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);

@@ -11,8 +11,8 @@
 #include <linux/sched/mm.h>
 
 /*
- * The next three variables are written by sentinel_notify_hook_init(), and later only
- * under the fault hook's mutex.
+ * After sentinel_notify_hook_init(), the next three variables are written only under the
+ * fault hook's mutex.
  */
 /* whether the filter is set; without a filter, move_ops would trace every function */
 static bool traceable;

@@ -9,7 +9,7 @@
 #include <linux/slab.h>
 
 /*
- * The target decides how long its mmap_lock is held: one of its threads may hold the
+ * The target can hold its mmap_lock arbitrarily long: one of its threads may hold the
  * lock while it waits for a FUSE server of the same user. So a session ends in a
  * workqueue, and close() waits no longer than CLOSE_WAIT for the end.
  */

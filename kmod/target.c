@@ -32,7 +32,7 @@ unsigned int sentinel_session_count(void)
 }
 
 /*
- * From now on, sentinel_session_find() finds the session. Returns -EBUSY if the address space
+ * Makes the session visible to sentinel_session_find(). Returns -EBUSY if the address space
  * already has a session.
  */
 int sentinel_session_publish(struct sentinel_session *s)

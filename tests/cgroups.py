@@ -27,8 +27,8 @@ def cgroup(
     """The folder of a new cgroup. A test may remove the cgroup, but must end the processes in it.
 
     version: "v1", "v2", or "any" (v2 if possible, otherwise v1).
-    controller: the controller that the cgroup must have, such as "memory"; "": none. A machine can
-        have v2 without any controllers, beside v1.
+    controller: the controller that the cgroup must have, such as "memory"; "": none. On a
+        machine with v1 and v2, v2 can lack all controllers.
 
     Skips the test if no such cgroup can be created; see tests/required.py.
     """
@@ -55,7 +55,7 @@ def cgroup(
 
 
 def remove(folder: Path) -> None:
-    """Remove a cgroup and its descendants, when the processes in it have exited."""
+    """Remove a cgroup and its descendants as soon as the processes in them have exited."""
     for child in sorted(folder.rglob("*"), reverse=True):
         if child.is_dir():
             _remove_one(child)

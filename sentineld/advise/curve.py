@@ -117,8 +117,8 @@ class Curves:
         return float(self.profile.stretches["time_ns"].astype(np.float64).sum()) / 1e9
 
     def questions(self) -> list[Question]:
-        """All points of all curves. The points of a single training come first: if the simulation
-        is interrupted, they are useful without the points of several trainings."""
+        """The questions for all points of all curves. Those of a single training come first: if the
+        simulation is interrupted, their points are useful without those of several trainings."""
         return [
             Question(machine, size, trainings)
             for trainings in range(1, self.trainings_max + 1)

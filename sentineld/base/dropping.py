@@ -62,7 +62,7 @@ def drop(connection: socket.socket) -> None:
 
 
 def held() -> int:
-    """Number of dropped connections that are still open."""
+    """Number of dropped connections that no child process has inherited yet."""
     with _lock:
         return len(_held)
 

@@ -9,8 +9,8 @@ CHUNK_BYTES = 16 << 10
 
 
 def read_small_file(path: str) -> bytes:
-    """The contents of a file that the kernel produces as a whole, such as /proc/PID/stat. Raises
-    OSError.
+    """The contents of a file, such as /proc/PID/stat, for which a short read means that the end is
+    reached. Raises OSError.
 
     Path.read_text() takes four times as long. It also makes twice as many system calls, and after
     each of them the thread may have to wait for Python's GIL.

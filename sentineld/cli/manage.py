@@ -52,8 +52,8 @@ def attach(
     or systemd unit. It uses the policy temperature, which pages out the pages that the
     processes use least. A group has one budget. If --fast is a percentage, it is a percentage
     of the largest size that the processes have reached while they are managed. On a machine
-    with swap, a daemon with paged tiers does the same; a single process then needs
-    --policy temperature.
+    with swap, a daemon with paged tiers can manage these targets, too; for a single process,
+    also give --policy temperature.
 
     If the target is already managed, this verb changes its budget or policy without a
     new profile. If an option is omitted, its current value is kept.
@@ -98,8 +98,8 @@ def detach(
 ) -> None:
     """Stop managing the process PID or a group; the processes continue to run.
 
-    A process tree is detached by the PID of its root, or by the PID that status shows if another
-    process has the root's PID now.
+    To detach a process tree, give the PID of its root. If another process has this PID now, give
+    the PID that `sentinelctl status` shows for the tree.
     """
     session = daemon.ask("detach", **target_arguments(pid, cgroup, unit))
     if as_json:

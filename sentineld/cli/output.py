@@ -67,14 +67,14 @@ def print_json(value: Any, one_line: bool = False) -> None:
 
 
 def session_title(session: Mapping[str, Any]) -> str:
-    """Names a session's process or group; printable. session: its entry in the answer to
-    `status`."""
+    """A printable name of a session's group or process. session: the session's entry in the
+    answer to `status`."""
     return printable(session.get("group", "")) or f"process {session['pid']}"
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table with left-aligned columns. Characters that are not printable become "?",
-    because users choose names in the cells.
+    because some cells contain names that users choose.
 
     If the terminal is narrower than the table, the text of the widest columns is wrapped. If the
     table is still too wide, each cell is printed on a line of its own. Without a terminal, the

@@ -34,8 +34,8 @@ class Progress:
     """
 
     def __init__(self, text: str, detail: Callable[[], str] | None = None) -> None:
-        """text: what is being done; it can be changed by say(). detail: returns a text that is
-        added to each refreshed line; a SentinelError that it raises is ignored."""
+        """text: description of the work; say() can change it. detail: returns a text that is
+        added to each refreshed line; a SentinelError from detail() is ignored."""
         self._text = text
         self._detail = detail
         self._ended = threading.Event()

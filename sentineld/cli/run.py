@@ -183,12 +183,12 @@ def environment(base: Mapping[str, str], fast: str | None) -> dict[str, str]:
 
 
 def forward_signals() -> Callable[[subprocess.Popen[bytes]], None]:
-    """From now on, forward signals to a process instead of acting on them.
+    """From now on, forward signals to a child process instead of acting on them.
 
-    Signals that this process ignores, for example under nohup, stay ignored, also in the process.
+    Signals that this process ignores, for example under nohup, stay ignored, also in the child.
 
-    Returns a function to call with the process as soon as this process has been started. The
-    function also forwards the signals that have arrived in the meantime.
+    Returns a function to call with the child as soon as the child has been started. The function
+    also forwards the signals that have arrived in the meantime.
     """
     started: list[subprocess.Popen[bytes]] = []
     early: list[int] = []
@@ -200,7 +200,7 @@ def forward_signals() -> Callable[[subprocess.Popen[bytes]], None]:
             early.append(number)
 
     def stay(number: int, frame: FrameType | None) -> None:
-        """Ignore the signal: the terminal has sent it to the process too."""
+        """Ignore the signal: the terminal has sent it to the child, too."""
 
     for numbers, handler in ((SIGNALS, send), ((signal.SIGINT, signal.SIGQUIT), stay)):
         for number in numbers:

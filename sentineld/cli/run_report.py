@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reports of the verb run on each training process: a line when the process becomes managed,
-and a summary at the end of the command."""
+"""The lines that the verb `run` prints about each training process: one when the process becomes
+managed, and a summary at the end of the command."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _print_status(answer: dict[str, Any]) -> None:
 def list_sessions(daemon: Daemon, as_json: bool) -> None:
     """List the sessions.
 
-    `sentinelctl status` shows more of each.
+    `sentinelctl status` shows more about each session.
     """
     sessions = daemon.ask("status")["sessions"]
     if as_json:
@@ -167,7 +167,7 @@ def _place(index: int, nodes: list[int]) -> str:
 
 
 def _target(session: dict[str, Any]) -> Any:
-    """The folder of the session's cgroup; otherwise its PID."""
+    """The folder of the session's cgroup; for a session without a cgroup, its PID."""
     return session.get("cgroup") or session["pid"]
 
 

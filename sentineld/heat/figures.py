@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session of policy `temperature` reports about itself."""
+"""The figures that a session of policy `temperature` reports."""
 
 from __future__ import annotations
 

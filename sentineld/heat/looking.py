@@ -14,7 +14,7 @@ from sentineld.model.arrays import Integers, Mask
 from sentineld.observe.accessed_frames import accessed_frames
 
 WINDOW_S = 0.5
-"""A page counts as used if it is accessed at least once in this time."""
+"""Length of a window. A page counts as used if it is accessed at least once in a window."""
 
 
 class Look(NamedTuple):

@@ -25,7 +25,7 @@ class Member:
     """A process of a session, pinned by a pidfd and by its pagemap. Owns both descriptors."""
 
     def __init__(self, pid: int, caller_uid: int, span: int = 0) -> None:
-        """span: the session's number of the address space; see spans.py.
+        """span: number of the address space within the session; see spans.py.
 
         Raises SentinelError if there is no such process, the caller may not manage it, it runs
         under the shim, it has the address space of its parent, or another session or daemon manages

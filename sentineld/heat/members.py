@@ -46,7 +46,7 @@ class Members:
         self.changes = 0
         """Number of times that processes have joined or left."""
         self.beyond = 0
-        """Processes that were left out because the target has too many, or the user's sessions."""
+        """Number of processes left out because of PROCESSES_MAX or of the user's quota."""
         try:
             self._require_some()
         except BaseException:
@@ -78,8 +78,8 @@ class Members:
             raise self.refusal()
 
     def refusal(self) -> SentinelError:
-        """Why the target cannot be managed. Call this only if the target has no members, or if its
-        root is not a member."""
+        """The error that says why the target cannot be managed. Call this only if the target has
+        no members, or if its root is not a member."""
         target = self._target
         errors = list(self._left_out.values())
         error = self._left_out.get(target.pid) or (errors[0] if errors else None)
@@ -207,8 +207,8 @@ class Members:
 
 
 def _as_refusal(pid: int, error: SentinelError | OSError) -> SentinelError:
-    """Why a process is left out. An OSError occurs if the daemon has no free descriptor, for
-    example."""
+    """The error that says why a process is left out. An OSError occurs, for example, if the daemon
+    has no free descriptor."""
     if isinstance(error, SentinelError):
         return error
     return SentinelError("failed", f"process {pid}: {error.strerror}", "see the daemon's log")

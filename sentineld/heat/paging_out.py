@@ -22,9 +22,9 @@ from sentineld.policies.temperature.rate import RateLimit
 BATCH_PAGES = 1024
 """Pages per call. During a call, the process cannot change its mappings."""
 BURST_S = 0.25
-"""Unused bandwidth is saved for later, up to the bandwidth of this time, or of the interval between
-turns if that is longer. All pages that the saved bandwidth permits are moved before the resident
-memory is compared with the budget again."""
+"""Unused bandwidth can be used later, but at most as much as accumulates in this time, or in the
+interval between turns if that is longer. All pages that the saved bandwidth permits are moved
+before the resident memory is compared with the budget again."""
 RESERVE_SHARE = 1 / 16
 """Share of the swap that sessions leave free, for the kernel's own reclaim."""
 
@@ -96,7 +96,7 @@ def _advised(member: Member, runs: Table, advice: Advice) -> None:
 
 
 def split(runs: Table, pages: int) -> tuple[Table, Table]:
-    """Split runs into those of the first pages, and the rest. A run may be cut."""
+    """Split runs into those of the first `pages` pages, and the rest. A run may be cut."""
     before = np.cumsum(runs["pages"]) - runs["pages"]
     taken = np.clip(pages - before, 0, runs["pages"])
     first, rest = runs.copy(), runs.copy()

@@ -20,7 +20,7 @@ INTERVAL_S_MIN, INTERVAL_S_MAX = 1.0, 60.0
 WARM_UP_SCANS = 4
 """Scans after which the temperatures are known: until then, all units look alike."""
 BUSY_S_MAX = 20.0
-"""Time for which a scan waits while others use DAMON, from its beginning. A training that is
+"""Time limit, from the beginning of a scan, for waiting until DAMON is free. A training that is
 profiled can use DAMON for much longer, and may itself wait for memory of this session."""
 SAMPLES_MAX = 1024
 """Maximum number of pages that one scan samples. A larger number makes a scan take more CPU
@@ -117,7 +117,7 @@ class Scanning:
         self._sample = None
         self.scans += 1
         now_s = time.monotonic()
-        # The weight is that of the numbers of pages that return between two scans.
+        # The latest scan has the same weight as in the mean number of pages that return.
         self._spacing_s += RETURN_WEIGHT * (now_s - self._ended_s - self._spacing_s)
         self._ended_s = now_s
         # The units count a page once for each process that maps it, so the budget has to grow by

@@ -76,9 +76,9 @@ class HeatSession:
         """
         self.target = target
         self.goal = goal
-        """Budget, or the terms of the share. Replaced as a whole, like `status`."""
+        """Budget, or terms of the share. Replaced as a whole, so that any thread may read it."""
         self.status = Status(State.ATTACHED, "the temperatures of the pages are being measured")
-        """Replaced as a whole, like `figures`."""
+        """Replaced as a whole, like `goal` and `figures`."""
         self.figures = Figures()
         self._machine = machine
         self._turns = turns
@@ -127,7 +127,7 @@ class HeatSession:
 
     @property
     def pid(self) -> int:
-        """The process, or the root of the tree; for a cgroup one of its processes, or 0."""
+        """ID of the process or of the tree's root; for a cgroup, of one of its processes, or 0."""
         return self.target.pid or next(iter(self.figures.processes), 0)
 
     @property

@@ -15,7 +15,7 @@ CHANGE_MIN = 0.02
 """The session reports a new curve if the slowdown at any budget differs by more than this share
 from that of the reported curve."""
 REPORT_S = 60.0
-"""After this time, it reports a new curve in any case."""
+"""If the last report is older than this, the session reports a new curve in any case."""
 DIVIDE_SHARE = 0.005
 """Limit on the CPU time of divisions that the session causes, as a share of one core."""
 ROOM_SHARE = 1 / 8
@@ -26,7 +26,7 @@ STALE_SHARE = 1 / 32
 twice ROOM_SHARE."""
 
 STUCK_S = 10.0
-"""If a session waits for its share and has got no memory for this time, it is not to wait longer:
+"""If a session waits for its share and has got no memory for this time, it stops waiting, because
 the other sessions may have memory that they cannot page out."""
 
 

@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
         return self.tree or bool(self.cgroup)
 
     def open(self) -> Target:
-        """The target. Raises SentinelError."""
+        """Open the target. Raises SentinelError."""
         if self.cgroup:
             return CgroupTarget(self.cgroup)
         return Tree(self.pid) if self.tree else OneProcess(self.pid)

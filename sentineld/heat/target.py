@@ -50,12 +50,12 @@ class Target(Protocol):
     title: str
     """Names the target in messages; printable."""
     pid: int
-    """The process; 0 for a cgroup. Of a tree, it is the root, even after the root's exit. Once
-    another process has the root's ID, it is another process of the tree."""
+    """ID of the process or of the tree's root, even after the root's exit; 0 for a cgroup. If the
+    kernel reuses the root's ID, `pid` becomes the ID of another process of the tree."""
     cgroup: str
     """The folder of the cgroup; otherwise empty."""
     is_group: bool
-    """Whether processes may join the target, and may execute other programs."""
+    """Whether processes may join the target, and may call exec() without ending it."""
 
     def pids(self, most: int = PROCESSES_MAX) -> list[int]:
         """The current processes. If there are more than `most`, the list may be incomplete, but it

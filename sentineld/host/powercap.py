@@ -58,7 +58,7 @@ def zones(sys_root: Path = Path("/sys")) -> tuple[Zone, ...]:
 
 
 class EnergyCounters:
-    """Sums of zones' counters since the object was made. Thread-safe.
+    """The energy that each zone has used since the object was made. Thread-safe.
 
     A counter's wrap is detected only if the zone uses less than max_energy_range_uj between two
     readings. At 400 W, a zone uses this energy in about ten minutes.

@@ -15,7 +15,7 @@ class Budgets:
     budgets within the capacity. Thread-safe."""
 
     def __init__(self, capacity_bytes: int, name: str = "the fast tier") -> None:
-        """name: what has this capacity; used in error messages."""
+        """name: the resource that has this capacity; used in error messages."""
         self._capacity_bytes = capacity_bytes
         self._name = name
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class Budgets:
             return held_bytes
 
     def settle(self, holder: Hashable, budget_bytes: int) -> None:
-        """Lower the holder's budget to budget_bytes, the live plan's budget; 0 removes it."""
+        """Lower the holder's budget to budget_bytes, for example the live plan's; 0 removes it."""
         with self._lock:
             if budget_bytes:
                 self._held[holder] = budget_bytes

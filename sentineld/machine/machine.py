@@ -224,8 +224,8 @@ class Machine:
         """The maximum rate at which one session pages out to swap. Raises SentinelError if there
         are no tiers."""
         tiers = self.require_tiers()
-        # On paged tiers, the migration bandwidth is that of the disk with their files, not that of
-        # swap.
+        # On paged tiers, the migration bandwidth is that of the disk that holds the files, not that
+        # of swap.
         return tiers.migration_bytes_per_s if self.substrate.swap else PAGE_OUT_BYTES_PER_S
 
     def join(self, link: ShimLink, terms: Terms) -> None:
@@ -249,7 +249,7 @@ class Machine:
         return self.shared
 
     def share_of(self, holder: Hashable) -> Share | None:
-        """A session's share of the shared budget; None: it does not share it."""
+        """A session's share of the shared budget; None: the session does not share the budget."""
         return None if self.shared is None else self.shared.explain(holder)
 
     def release_budget(self, holder: Hashable) -> None:

@@ -214,7 +214,7 @@ class PagedSubstrate:
             os.close(file)
 
     def _file_room_bytes(self, has_bytes: int = 0) -> int:
-        """The size to which a file may grow: the configured size, but at most what fits on the
-        folder's disk. has_bytes: the file's present size."""
+        """The size to which a file may grow: the configured limit, or the room on the folder's disk
+        if that is less. has_bytes: the file's present size."""
         room = shutil.disk_usage(self._folder).free + has_bytes
         return min(room, self._figures.paged_bytes or room)

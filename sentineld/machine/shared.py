@@ -40,7 +40,7 @@ class Share:
     least_bytes: int
     most_bytes: int | None  # None: unlimited
     share_bytes: int  # the session's part of the shared budget
-    spare_bytes: int  # the part of share_bytes that no curve values; see spare_parts()
+    spare_bytes: int  # part of share_bytes that lowers no predicted slowdown; see spare_parts()
     equal_bytes: int  # the session's equal share (see the glossary)
     slowdown: float | None  # predicted at share_bytes; None here and below: not known
     equal_slowdown: float | None  # predicted at equal_bytes
@@ -198,7 +198,7 @@ class SharedBudget:
         equal = equal_shares(self.size_bytes, members)
         shares = divide(self.size_bytes, members)
         present = [
-            # What exceeds the useful share is spare memory, which is divided anew below.
+            # Memory beyond the useful share is spare memory, which is divided anew below.
             _present_bytes(ranks) if one.size_bytes is None else one.useful(_present_bytes(ranks))
             for ranks, one in zip(jobs, members, strict=True)
         ]
@@ -218,7 +218,7 @@ class SharedBudget:
 
 
 def _by_job(sharers: Sequence[_Sharer]) -> list[list[_Sharer]]:
-    """The sessions, with the ranks of each job together."""
+    """The sessions, grouped by job; a session without a job is a group of its own."""
     jobs: dict[Hashable, list[_Sharer]] = {}
     found: dict[Hashable, int] = {}  # by job and rank: number of sessions
     for one in sharers:

@@ -58,7 +58,7 @@ class Substrate(Protocol):
         """The tiers, with all figures that are known or can be measured. Raises SentinelError."""
 
     def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
-        """Check that a process may use the tiers' memory. Raises SentinelError "not-permitted"."""
+        """Raise SentinelError "not-permitted" or "wrong-state" if a process can't use the tiers."""
 
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
@@ -108,8 +108,8 @@ def require_timing(overrides: TierOverrides, key: str, overlaps: Container[str])
     """Raise SentinelError if the [tiers] table selects a variant of the timing model that these
     tiers cannot have.
 
-    key: the setting that selects these tiers, "emulated" or "paged". overlaps: the values that
-        tiers.overlap may have.
+    key: the setting that selects these tiers: "emulated", "paged" or "swap". overlaps: the values
+        that tiers.overlap may have.
     """
     if overrides.overlap not in overlaps:
         problem = f"tiers.overlap = {overrides.overlap!r} is not possible with tiers.{key}"

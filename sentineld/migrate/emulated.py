@@ -103,7 +103,7 @@ class EmulatedMemory:
         reserved, so that no birth takes it.
         fast_room: returns the number of the fast tier's free pages minus the pages in flight to
         that tier; the difference may be negative. None: unlimited.
-        flight: None: no process reads the maps while pages move."""
+        flight: publishes each batch; None: no process reads the maps while pages move."""
         self._tiers = tiers
         self._bucket = bucket
         self._page_bytes = page_bytes
@@ -145,8 +145,8 @@ class EmulatedMemory:
         moving = self._elsewhere(runs, node)
         wanted = fitting = _pages(moving)
         if self._fast[node + 1]:
-            # The process subtracts the pages of the published batch that have arrived from the
-            # pages in flight. So it must not see the last batch together with the new number.
+            # Publish an empty batch before the number of pages in flight changes: otherwise, the
+            # process would subtract the last batch's arrived pages from the new number.
             self._flight.begin([], node, 0, 0.0)
             self._flying_fast(fitting)
             lacking = min(max(-(self._fast_room() or 0), 0), fitting)
@@ -178,8 +178,8 @@ class EmulatedMemory:
     def _pace(self, runs: list[_Run], node: int, wait: Wait | None) -> int:
         """Wait as long as the move of these pages takes; returns how many of them have arrived."""
         # Wait until earlier moves have ended before reserving bandwidth. Otherwise, reservations
-        # would queue up: if a move were interrupted, no page would move until the time that was
-        # reserved for the next move.
+        # would queue up: after an interrupted move, the bandwidth would stay unused until the time
+        # that the next move has reserved.
         page_bytes, wanted = self._page_bytes, _pages(runs)
         runs = runs[:FLIGHT_RANGES]
         while (busy_ns := self._bucket.busy_ns(self._clock.now_ns(), page_bytes)) > 0:
@@ -240,8 +240,8 @@ class EmulatedMemory:
         return status
 
     def _runs(self, pages: Addresses) -> list[_Run]:
-        """The pages as runs, in order. A page outside all spaces gets a separate entry, with the
-        value for absent pages."""
+        """The pages as runs, in order. A page outside all spaces is a run of its own, with
+        the entry of an absent page."""
         if not len(pages):
             return []
         breaks = ((pages[1:] - pages[:-1]) != self._page_bytes).nonzero()[0] + 1

@@ -33,8 +33,8 @@ class FaultTime(NamedTuple):
     """The duration of a fault that causes a read of FAULT_BYTES."""
 
     ns: float  # median time of the access
-    # Median of the time for which an access waits although the server does not serve its fault:
-    # until the server has read the fault's event, and after the pages have arrived.
+    # Median, over the accesses, of the waiting time before the server has read the fault's event
+    # plus the waiting time after the pages have arrived.
     wake_ns: float
 
 

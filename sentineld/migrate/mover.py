@@ -71,8 +71,8 @@ class Mover:
         budget_bytes: int,
         page_bytes: int = PAGE_BYTES,
     ) -> None:
-        """budget_bytes: the session's budget. Unmanaged bytes are charged to it, too, so it is
-        larger than plan.budget_bytes, by the unmanaged bytes that the plan has left room for."""
+        """budget_bytes: the session's budget, to which unmanaged bytes are charged, too. It exceeds
+        plan.budget_bytes by the unmanaged bytes for which the plan has left room."""
         plan, step, memory = planned.plan, planned.step, process.memory
         self.pid = process.pid
         self.ledger = Ledger()
@@ -181,7 +181,7 @@ class Mover:
             self._wake_up()
 
     def refresh(self) -> None:
-        """Read residency from the kernel when the next step begins that is not watched."""
+        """Read residency from the kernel at the start of the next step without watched pages."""
         with self._wake:
             self._refresh = True
 
@@ -193,8 +193,8 @@ class Mover:
             self._backend = backend
 
     def unwatch(self, end: Callable[[], Result]) -> Result:
-        """Call end(), which disarms all pages, between two moves, and stop disarming and arming
-        around moves; returns the result of end()."""
+        """Call end(), which disarms all pages, between two moves. From then on, moves and queries
+        no longer disarm and arm pages. Returns the result of end()."""
         with self._moving:
             self._backend = None
             return end()
@@ -210,7 +210,7 @@ class Mover:
         return self._charge.residency_known
 
     def stall_decisions(self) -> Decisions:
-        """For each decision of the stall trials, the number of boundaries that have it now."""
+        """The number of boundaries with each decision of the stall trials."""
         return self._trial.decisions
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
@@ -252,8 +252,8 @@ class Mover:
             self._ended(str(error))
 
     def _wait(self) -> int | None:
-        """Wait until there is something to do, but for at most IDLE_S. Returns the time at which
-        the mover got something to do (after a time-out: now), or None if the mover is stopping."""
+        """Wait for _wake_up(), but for at most IDLE_S. Returns the time of the earliest _wake_up()
+        that is not handled yet (after a time-out: now), or None if the mover is stopping."""
         with self._wake:
             if not (self._fresh or self._stopping):
                 self._wake.wait(IDLE_S)
@@ -270,7 +270,7 @@ class Mover:
     def work(self, since_ns: int | None = None) -> None:
         """Follow the process and move pages until no queued move can run.
 
-        since_ns: the time at which the mover got something to do; None: now.
+        since_ns: see Memory.begin_series(); None: now.
         """
         batch_bytes = self._memory.batch_pages * self._page_bytes
         self._memory.begin_series(self._clock.now_ns() if since_ns is None else since_ns)

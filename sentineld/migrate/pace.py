@@ -17,7 +17,7 @@ largest move."""
 
 
 class Pace:
-    """Measures a series of batches. Each batch follows the one before without a pause.
+    """Measures the bandwidth of a series of batches that follow each other without a pause.
 
     The measured time includes the time between two batches, because plans must assume the bandwidth
     that a series of moves reaches.

@@ -97,7 +97,7 @@ class PagerMoves:
         begin()
 
     def unwatch(self, end: Callable[[], Result]) -> Result:
-        """Only call end(): watch() only calls begin(), so there is nothing to undo."""
+        """Call end(), which disarms all pages. watch() has changed nothing else."""
         return end()
 
     @property

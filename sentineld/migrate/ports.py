@@ -38,7 +38,7 @@ class PlannedStep:
 
     @classmethod
     def of(cls, plan: Plan, profile: Profile) -> PlannedStep:
-        """The plan, with the data for a step of this profile."""
+        """Derive the data from a plan and its profile."""
         return cls(
             plan,
             expected_step(profile, plan.layout),
@@ -114,8 +114,7 @@ class PlanMover(Protocol):
         when the mover started."""
 
     def stall_decisions(self) -> Decisions:
-        """For each decision of the stall trials, the number of boundaries that have it now; see
-        StallTrial."""
+        """The number of boundaries with each decision of the stall trials; see StallTrial."""
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
         """Fast bytes charged to the session. barriers_hold: whether the process waits at

@@ -96,4 +96,4 @@ class KernelMemory:
         return self._capacity.best_node(tier)
 
     def close(self) -> None:
-        """Do nothing: access by pid holds no resource."""
+        """Do nothing: this class holds no resources."""

@@ -21,7 +21,7 @@ Event = tuple[int, slice]
 
 
 class StretchPages:
-    """Numbers the pages of the arena that are born or dropped in given stretches.
+    """Assigns row numbers to the arena pages that are born or dropped in given stretches.
 
     These pages, in the order of the arena, are the rows of a compact table. All other pages have no
     row.

@@ -14,9 +14,9 @@ machines without RAPL. Its results are always marked as modelled. docs/explanati
 sources of the constants and the model's limits.
 
 As in the timing model, accesses to small tensors are served by the processor's caches. The energy
-model counts no energy for them. On paged tiers, an access to a slow page reads the page from the
-file and writes it to memory; if the access changes the page, the page is also read from memory and
-written to the file.
+model counts no energy for these accesses. On paged tiers, an access to a slow page, of a tensor of
+any size, reads the page from the file and writes it to memory; if the access changes the page, the
+page is also read from memory and written to the file.
 
 In the shapes of arrays, A is the number of rows in Profile.accesses.
 """

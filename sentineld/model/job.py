@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rank of a distributed training to which a process belongs.
 
-The shim reads it from the environment variables of torchrun, MPI-style launchers and Slurm, and
+The shim reads it from the environment variables of torchrun, similar launchers and Slurm, and
 sends it with its hello under the key "job". The key is optional, so a daemon or shim that does not
 support it still works, and no new protocol version is needed.
 """

@@ -46,8 +46,8 @@ ACCESS_DTYPE = np.dtype(
         ("tensor", "<u4"),  # row in tensors
         ("bytes_read", "<u8"),
         ("bytes_written", "<u8"),
-        # Distinct pages accessed, according to page sampling. Where it could not see an access, the
-        # reported bytes decide (profile/missed.py).
+        # Distinct pages accessed, according to page sampling. Pages that sampling may have missed
+        # are added, up to the number that the reported bytes fill (profile/missed.py).
         ("pages", "<u4"),
         # Accesses to these pages that page sampling saw, at least one for each page. A page can
         # have several accesses if it was armed again within the stretch (session/work/rearm.py).

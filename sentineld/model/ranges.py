@@ -30,7 +30,7 @@ def union(first: Integers, past: Integers, gap: int = 0) -> tuple[Integers, Inte
 
 
 def covered(begin: Integers, end: Integers, disjoint: tuple[Integers, Integers]) -> Integers:
-    """(N,): how many integers of each range begin[i] .. end[i] - 1 lie in disjoint ranges.
+    """(N,): how many integers of each range begin[i] .. end[i] - 1 lie in the disjoint ranges.
 
     disjoint: (first, past) of the disjoint ranges, in ascending order, as from union().
     """

@@ -11,7 +11,7 @@ from enum import StrEnum
 class Tier:
     """One tier. Bandwidths, latencies and capacity are 0 if unknown."""
 
-    nodes: tuple[int, ...]  # NUMA node ids
+    nodes: tuple[int, ...]  # NUMA node ids; empty if the tiers are memory and swap
     capacity_bytes: int
     read_bytes_per_s: float = 0.0
     write_bytes_per_s: float = 0.0
@@ -41,7 +41,7 @@ class Tiers:
     # Bandwidth of moves between tiers. On paged tiers: the harmonic mean of both directions.
     migration_bytes_per_s: float
     # Where the description of the tiers comes from: "config", "sysfs:memory_tiering", "sysfs:hmat",
-    # "sysfs:distance", "preset:NAME", "emulated:NAME" or "paged".
+    # "sysfs:distance", "preset:NAME", "emulated:NAME", "paged" or "swap".
     source: str
     birth_ns_per_byte: float = 0.0  # time of a page fault at first touch; 0: unknown
     # Whether the slow tier is a file. If so, a page must be read into fast memory before it is

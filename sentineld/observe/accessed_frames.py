@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which page frames were accessed in a window, by DAMON's operations for physical addresses.
+"""Observes which page frames are accessed, with DAMON's operations for physical addresses.
 
 DAMON clears the accessed bit of one page in each region, and looks at it when the sampling interval
 ends. Here each region is one page frame, so the result applies to exactly this page. The frames may

@@ -13,8 +13,8 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def same_address_space(pid: int, other_pid: int) -> bool:
-    """Whether the processes have one address space. False if one of them has exited, or if the
-    kernel does not tell (no kcmp(2), or no permission)."""
+    """Whether the processes share one address space. False if one of them has exited, or if kcmp(2)
+    is missing or not permitted."""
     number = _NUMBERS.get(platform.machine())
     if number is None:
         return False

@@ -81,11 +81,11 @@ class AnonymousPages:
 
     def require_address_space(self) -> None:
         """Raise ProcessLookupError if the address space is gone, because the process has exited or
-        has begun another program."""
+        has executed another program."""
         read_pagemap(self._fd, 0, PAGE_BYTES)
 
     def runs(self, first: int = 0, end: int | None = None) -> Table:
-        """Runs of the anonymous pages in a range, without zero pages: ascending; PAGE_RUN_DTYPE.
+        """Runs of the anonymous pages in a range, ascending, without zero pages; PAGE_RUN_DTYPE.
 
         first, end: page numbers; None: the end of the address space. Private huge pages (hugetlb)
         are included. Raises OSError, or ProcessLookupError if the address space is gone.

@@ -53,7 +53,7 @@ class Cgroup:
         found: dict[int, None] = {}
         for folder, inner, _, fd in os.fwalk(".", dir_fd=self._fd):
             if folder.count("/") == LEVELS_MAX:
-                # Raising an error here would let one user of a shared cgroup end its session.
+                # Raise no error: otherwise, one user could end the session of a shared cgroup.
                 inner.clear()  # fwalk() then does not enter these folders
             try:
                 with os.fdopen(_open_list(fd)) as file:

@@ -34,7 +34,7 @@ SNAPSHOTS_MIN = 20
 """Regions need about this number of aggregations to converge on the hot memory."""
 SNAPSHOTS_MAX = 4 * SNAPSHOTS_MIN
 """Maximum number of snapshots that a window keeps. A snapshot of 1000 regions takes about 150 KB.
-After the list has been thinned, half of it is left, and end() uses the second half of this:
+A full list is thinned to half of its snapshots. Of these, end() uses the second half, which is
 SNAPSHOTS_MIN snapshots. The number is even, so that the kept snapshots stay evenly spaced."""
 
 

@@ -36,7 +36,7 @@ _in_use = threading.Lock()
 
 
 class Sampling(NamedTuple):
-    """How DAMON samples its regions."""
+    """DAMON's sampling intervals, and its limits on the number of regions."""
 
     sample_us: int
     aggregation_us: int
@@ -57,8 +57,8 @@ class Kdamond:
         another session is using DAMON, and "failed" if another program is using it.
 
         operations: ADDRESSES or FRAMES.
-        pid: the process to watch. With FRAMES, DAMON ignores this pid. It must be the daemon's own:
-            a later daemon recognises the kdamond of a daemon that has died by it.
+        pid: the process to watch. With FRAMES, DAMON ignores this pid, but it must be the daemon's
+            own: if the daemon dies, a later daemon recognises the kdamond by this pid.
         """
         self._pid = pid
         self._kdamonds = kdamonds
@@ -163,9 +163,9 @@ def usable(
 ) -> SentinelError | None:
     """The reason why DAMON can't be used now, as an error with a hint; None if it can be used.
 
-    A kdamond that a daemon has left behind can be taken over: the daemon died while it used DAMON.
+    If a daemon died while it used DAMON, the kdamond that it left behind can be taken over.
 
-    pid: see Kdamond. A kdamond that already has this pid was left behind.
+    pid: see Kdamond. A kdamond that already has this pid was left behind by a daemon.
     operations: ADDRESSES or FRAMES.
     """
     count = read_text(kdamonds / "nr_kdamonds")

@@ -31,7 +31,7 @@ _ROLLUP_FIELDS = ("Anonymous", "Pss_Anon", "Swap", "SwapPss", "Pss_Shmem")
 
 
 class Sharing(NamedTuple):
-    """How much of a process's memory other processes map, too.
+    """Sizes of the memory that a process shares with other processes.
 
     If N processes map a page, the part of each of them is 1/N of the page. The sum over these
     processes therefore counts the page once.

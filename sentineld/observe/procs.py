@@ -36,7 +36,7 @@ TREE_MAX = 256
 """Maximum number of processes that are followed in one tree. Each of them takes a descriptor of the
 daemon. A training has one child process for each data-loader worker."""
 DESCRIPTORS_SHARE = 1 / 8
-"""Share of the daemon's descriptors that the descendants in all trees may take. It is what remains
+"""Share of the daemon's descriptors that the descendants in all trees may take. This share remains
 if there are as many sessions as session_limits() permits, with about ten descriptors each, and one
 user's processes without the shim take a quarter of the descriptors."""
 
@@ -45,7 +45,7 @@ def descendant_limits() -> Limits:
     """Limits on the number of descendants that are followed in all trees together, so that the
     daemon's descriptors (RLIMIT_NOFILE) suffice.
 
-    As in session_limits(), root and any other user can each have at most a third of them.
+    As in session_limits(), root and each other user can have at most a third of these descendants.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     third = max(1, int(soft * DESCRIPTORS_SHARE) // 3)
@@ -135,7 +135,7 @@ class ProcessWatcher:
                     self._leave(pid)
                 self._trees.setdefault(pid, _Tree(uid))
                 self._add(pidfd, pid)
-            # Only this tree: otherwise, resuming many sessions would take quadratic time.
+            # Scan only this tree: otherwise, resuming many sessions would take quadratic time.
             self._scan(self._trees[pid].pids)
 
     def untrack(self, root: int) -> None:

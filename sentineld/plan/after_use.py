@@ -58,8 +58,8 @@ def _delays(plan: Plan, profile: Profile) -> Integers:
         boundary = int(moves["boundary"][row])
         here = overlapping(places, moves[row])
         alive = here & transient & ((boundary - birth) % count < length)
-        # Count in stretches from the demotion's boundary: `ends` are the last stretches of the
-        # tensors on its pages, `promoted` the next promotions of these pages.
+        # `ends` and `promoted` count stretches from the demotion's boundary to the last stretches
+        # of the tensors on its pages, and to the next promotions of these pages.
         ends = (birth + length - 1 - boundary)[alive] % count
         up = overlapping(moves, moves[row]) & (moves["tier"] == 0)
         promoted = (moves["boundary"][up].astype(np.int64) - boundary) % count

@@ -127,8 +127,8 @@ class Member:
     terms: Terms
     curve: Curve | None = None  # None: not known yet; the session gets an equal share
     size_bytes: int | None = None
-    """Size up to which the session takes memory that no curve values (spare_parts()). None: it
-    takes none, because its plans use no more memory than the curve says."""
+    """Size up to which the session takes spare memory (spare_parts()). None: it takes none, because
+    its plans use no more memory than the curve says."""
 
     @property
     def most_bytes(self) -> float:
@@ -200,16 +200,16 @@ def divide(size_bytes: int, members: Sequence[Member]) -> list[int]:
         got = int(taken[left])
         shares[at] = members[at].terms.least_bytes + got * unit_bytes
         left -= got
-    # Equal shares are not whole numbers of units, so they can be better.
+    # Equal shares need not be whole numbers of units, so they can be better than `shares`.
     return shares if total(members, shares) <= total(members, equal) else equal
 
 
 def spare_parts(
     size_bytes: int, members: Sequence[Member], shares_bytes: Sequence[int]
 ) -> list[int]:
-    """The bytes that each session gets in addition to its share (shares_bytes). They are memory
-    that no curve values. Only sessions that have a size get some, in proportion to their weights,
-    and at most up to their size and their maximum."""
+    """The spare memory that each session gets in addition to its share (shares_bytes), in bytes.
+    Only sessions with a size_bytes get some, in proportion to their weights, and at most up to
+    their size_bytes and their maximum."""
     room = [
         min(one.size_bytes or 0, one.terms.most_bytes or math.inf) - share
         for one, share in zip(members, shares_bytes, strict=True)

@@ -39,8 +39,8 @@ def draft(
 def finished(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
     """Complete a plan whose moves are chosen: add initial tiers, prediction and reasons.
 
-    On paged tiers, the moves and waits are also adapted to the pager. If the working sets of some
-    stretches exceed the budget, a note gives the number of these stretches.
+    On paged tiers, the moves and waits are also adapted to the pager, and if the working sets of
+    some stretches exceed the budget, a note gives the number of these stretches.
     """
     if tiers.paged:
         plan = after_use(plan, profile)

@@ -6,7 +6,7 @@ mover applies them to pages of a process, and the simulator applies them to cell
 in boundaries since the first step: step * boundary_count + boundary.
 
 - Due demotions run first, in the order of their boundaries, because births wait for them. The last
-  rule names the one exception.
+  rule describes the only exception.
 - Promotions run while the fast tier has room, earliest deadline first. A late promotion stays in
   the queue until its expiry and is then cancelled. The expiry is the beginning of the last stretch
   that uses the pages before their next demotion.

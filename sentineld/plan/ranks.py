@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of a distributed training, as one member of a shared budget's division.
+"""The ranks of a distributed training, treated as one member when the shared budget is divided.
 
 The ranks wait for each other in every step, so the slowest one determines the step time. A job
 therefore counts as one member: its slowdown is the largest of its ranks' slowdowns, and its share
@@ -43,8 +43,8 @@ def split(share_bytes: int, ranks: Sequence[Member], job: Member) -> list[int]:
 
     job: the result of as_one().
 
-    Each rank gets what it needs for the job's slowdown, and an equal part of the rest. If a rank's
-    curve or limits do not permit this, the result is equal_shares().
+    Each rank gets the budget that it needs for the job's slowdown, and an equal part of the rest.
+    If a rank's curve or limits do not permit this, the result is equal_shares().
     """
     if len(ranks) == 1:
         return [share_bytes]
@@ -79,8 +79,8 @@ def _permitted(ranks: Sequence[Member]) -> list[Curve]:
 def _slowest(curves: Sequence[Curve]) -> Curve | None:
     """The curve of a job whose ranks have these curves; None if a rank has no plan for any budget.
 
-    For each slowdown that a curve has, the job's budget is the sum of the budgets that its ranks
-    need for this slowdown. Between two such slowdowns, the budgets of all ranks are linear.
+    For each slowdown in a rank's curve, the job's budget is the sum of the budgets that the ranks
+    need for this slowdown. Between two such slowdowns, all budgets are linear in the slowdown.
     """
     steps = [_Steps(curve) for curve in curves]
     if not all(len(one.slowdowns) for one in steps):
@@ -119,15 +119,15 @@ class _Steps:
 
     def least_bytes(self, slowdown: float) -> float:
         """The smallest budget whose slowdown is at most this one. If the curve has no such budget,
-        this is the smallest budget with the curve's least slowdown."""
+        the result is the smallest budget with the curve's least slowdown."""
         reached = np.flatnonzero(self.slowdowns <= max(slowdown, float(self.slowdowns[-1])))
         return self._between(int(reached[0]) - 1, int(reached[0]), slowdown)
 
     def most_bytes(self, slowdown: float) -> float:
         """The largest budget whose slowdown is at least this one.
 
-        If all slowdowns are smaller, this is the curve's smallest budget. If no slowdown is
-        smaller, it is the smallest budget with the curve's least slowdown.
+        If all slowdowns are smaller, the result is the curve's smallest budget. If no slowdown is
+        smaller, the result is the smallest budget with the curve's least slowdown.
         """
         above = np.flatnonzero(self.slowdowns >= slowdown)
         if not len(above):

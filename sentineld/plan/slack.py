@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts whose slots also take smaller allocations, for steps whose sizes vary."""
+"""Layouts whose slots also take smaller allocations, for steps whose allocation sizes vary."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Planners:
         """Make a plan with the named policy and verify it.
 
         If this fails, make the plan with the first of the fallbacks that can make a valid plan. A
-        note of the plan then says why the named policy failed. Raises the named policy's error if
+        note in the plan then says why the named policy failed. Raises the named policy's error if
         the fallbacks fail, too, or if the error's code is not "failed". No fallback is tried if
         require() raises SentinelError, for example because the profile has no accesses.
         """

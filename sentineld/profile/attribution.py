@@ -52,7 +52,7 @@ class Tenants:
     """
 
     ends: Integers  # keys at which the set of tenants changes, ascending
-    first: Integers  # index in `instance` of each part's first tenant; then len(instance)
+    first: Integers  # index in `instance` of each part's first tenant; last: len(instance)
     instance: Integers  # the tenants of all parts, part by part, as rows of the instances
 
     def find(self, keys: Integers) -> tuple[Integers, Integers]:
@@ -92,8 +92,8 @@ def build_profile(
     the framework reported, and its pages are those that the module sampled. If only the module
     reported the access, the bytes are those of the row's pages. A sampled page and its accesses are
     divided among the tensors on it, in proportion to their bytes on the page (_join_samples()).
-    Pages for which the module may have missed the access count as accessed as far as the reported
-    bytes need them (missed.py).
+    Pages for which the module may have missed the access also count as accessed, up to the number
+    of pages that the reported bytes fill (missed.py).
 
     Raises SentinelError if the step was not recorded completely, if too many of its tensors overlap
     (see PARTS_MAX), or if there are samples but a boundary of the step has no epoch.
@@ -248,8 +248,8 @@ def _join_samples(
 def _join_part(
     found: StepLifetimes, step: Step, samples: Records, page_bytes: int
 ) -> tuple[_Joined, Floats, int]:
-    """As _join_samples(). The amounts of each tensor and stretch are summed, because the memory for
-    all pages of a step would be too large."""
+    """As _join_samples(). The amounts of each tensor and stretch are summed, because separate
+    amounts for all pages of a step would take too much memory."""
     keys, written, accesses = sampled_pairs(step, samples)
     rows, instance = find_tenants(found, keys, page_bytes)
     page_start = (keys & PAGE_MASK) * page_bytes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many of the sampled accesses a profile attributes to tensors."""
+"""Counts the sampled accesses that a profile attributes to tensors and those that it does not."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def _stretch_of(stretches: Table, events: npt.NDArray[np.int64]) -> npt.NDArray[
 def _deaths(
     step: Step, events: Records, allocs: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """When each slot's tensor dies.
+    """Find the event at which each slot's tensor dies.
 
     Returns two arrays with one entry per slot. The first has the event of the free, or -1 if the
     tensor lives longer than one step. The second has the address of the instance born in the

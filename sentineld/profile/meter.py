@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meter: which tier served the accesses to tensor pages in each stretch.
+"""The meter: counts which tier served the accesses to tensor pages in each stretch.
 
 The meter counts page x stretch pairs, not bytes: a page that is accessed a thousand times in a
 stretch counts once, for the node on which it was at the first access. On emulated and paged tiers,

@@ -2,8 +2,8 @@
 """Accesses that page sampling may have missed.
 
 If anything but the module unarms a page, the module logs the page as unknown: it saw no access, but
-there may have been one. A page without a sample therefore counts as not accessed only if the module
-watched it. If it did not, the bytes that the framework reports decide.
+there may have been one. A watched page without a sampled access counts as not accessed. Unknown
+pages of a tensor count as accessed until its accessed pages hold the bytes the framework reports.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def unknown_pages(
     unknown whether they were accessed in the stretch. Returns (keys of the pairs, numbers).
 
     keys, instances: one entry per access that the framework reported: stretch * number of tensors +
-        tensor, and the tensor's instance that was accessed. They may repeat.
+        tensor, and the tensor's instance that was accessed. Entries may repeat.
     """
     # With AGAIN, an access was seen, and only a later write may have been missed.
     unseen = samples["flags"] & (ACCESS_UNKNOWN | ACCESS_AGAIN) == ACCESS_UNKNOWN

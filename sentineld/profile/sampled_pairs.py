@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The samples of a step as (stretch, page) pairs, each of them one number, its key."""
+"""The samples of a step as (stretch, page) pairs, each represented by one number, its key."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PAGE_MASK = (1 << PAGE_BITS) - 1
 """Mask of the page number in a key."""
 
 CHUNK_PAGES = 512
-"""The number of pages of a page table, and the largest number of pages that one record of an access
-represents."""
+"""The number of pages that one page table maps, and the largest number of pages that one record of
+an access represents."""
 
 PART_PAGES = 1 << 18
 """Approximate number of pages that are attributed at one time. Attribution takes up to 200 bytes of
@@ -64,8 +64,8 @@ def _merge_equal(
     """Merge records of the same pages and stretch; returns the distinct ranges of keys (first key,
     number of pages), whether one of the records is a write, and the number of records.
 
-    Otherwise, a huge page that is armed again many times within a stretch would need memory for 512
-    keys per record."""
+    Without merging, a huge page that is armed again many times within a stretch would need memory
+    for 512 keys per record."""
     if not len(first) or int(pages.max()) == 1:
         return first, pages, wrote, np.ones(len(first), np.int64)
     order = np.lexsort((pages, first))

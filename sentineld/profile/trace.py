@@ -34,7 +34,7 @@ class Trace:
     layers: tuple[str, ...]  # module paths by layer id
     names: Mapping[int, TensorName] = field(default_factory=dict)  # names of tensors, by address
     mappings: tuple[MemoryMapping, ...] = ()  # mappings that contain accessed pages
-    tiers: Tiers | None = None  # the machine's tiers; None: it has only one
+    tiers: Tiers | None = None  # the machine's tiers; None: only one tier
     page_bytes: int = PAGE_BYTES
     heap_base: int = 0  # address of the shim's heap
     arena: tuple[int, int] = (0, 0)  # (address, bytes) of the shim's arena; (0, 0): none

@@ -128,7 +128,7 @@ def require_writable(path: Path) -> None:
     """Check in advance that a file can be created at this path. Raises SentinelError."""
     folder = path.parent
     try:
-        # Both raise OSError if a name is too long or a parent folder is not accessible.
+        # Both calls raise OSError if a name is too long or a parent folder is not accessible.
         path.exists()
         found = folder.is_dir()
     except OSError as error:
@@ -253,8 +253,8 @@ def _trace(name: str, tables: dict[str, Table]) -> Trace:
 
 
 def _printable(value: Any) -> Any:
-    """A JSON value with printable texts. The file may be another user's, and terminals show names
-    and facts from it."""
+    """The JSON value with all texts made printable. The file may come from another user, and
+    terminals show names and facts from it."""
     if isinstance(value, dict):
         return {printable(key): _printable(one) for key, one in value.items()}
     if isinstance(value, list):

@@ -36,8 +36,8 @@ COUNTER_POINTS = 2000
 """Maximum number of counter values per step."""
 
 TRIMONTH_S = 7_889_238
-"""To keep its numbers short, torch.profiler does not count time from the Unix epoch, but from the
-latest time before the recording that is a whole multiple of this duration after the epoch."""
+"""torch.profiler counts time from a base time later than the Unix epoch, to keep its numbers short:
+the latest whole multiple of this duration, counted from the epoch, before the recording."""
 
 
 class Exporter:

@@ -32,7 +32,7 @@ class TierMap:
 def tier_map(plan: Plan, profile: Profile, found: Residency, rows: int) -> TierMap:
     """The map of a plan.
 
-    A profile does not have the accessed pages of a tensor, only their number. Therefore the
+    A profile does not record which pages of a tensor are accessed, only their number. Therefore the
     accesses to a tensor are spread evenly over its pages.
 
     found: the plan's residency.

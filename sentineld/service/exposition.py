@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes metrics in Prometheus's text format, version 0.0.4, and answers HTTP requests with them.
 
-The encoders of prometheus_client check the name of each label of each value by regular expressions,
-and its collectors make an object of each value. With 50 sessions, both would need more CPU time
-than collecting the values.
+This module does not use prometheus_client, whose encoders match the name of each label of each
+value against regular expressions, and whose collectors make an object of each value. With 50
+sessions, both would need more CPU time than collecting the values.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _lines(families: Iterable[Family]) -> Iterator[str]:
         yield f"# HELP {name} {help_text.translate(_IN_HELP)}\n"
         yield f"# TYPE {name} {kind}\n"
         # The labels are in the order in which prometheus_client writes them, so that a search for a
-        # whole line of its output also finds the line here.
+        # whole line of its output finds the same line in this output, too.
         keys = sorted((label, at) for at, label in enumerate(labels))
         for values, value in rows:
             text = ",".join([f'{label}="{_escaped(values[at])}"' for label, at in keys])
@@ -54,7 +54,7 @@ def _lines(families: Iterable[Family]) -> Iterator[str]:
 
 
 def _escaped(value: str) -> str:
-    """A label's value, quoted for the text format."""
+    """A label's value, escaped for the text format."""
     return value if value.isalnum() else value.translate(_IN_LABELS)
 
 

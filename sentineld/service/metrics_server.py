@@ -61,7 +61,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve the connection in a thread, or close it if there are too many."""
+        """Serve the connection in a thread, or close it if too many connections are open."""
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return

@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 
 RECORDED_STEPS_MAX = 100
 CLOSE_S = 10.0
-"""Maximum time for which a stopping daemon waits until all sessions have ended, with the shim and
-without."""
+"""Maximum time for which a stopping daemon waits for all sessions, with and without the shim, to
+end."""
 EXIT_CHECK_S = 2.0
 """Interval at which beat() looks for processes that have exited and reads energy counters."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon holds for an attached process: a goal, a budget of fast memory, and state files.
+"""The goal, the budget of fast memory and the state files of an attached process.
 
 Each plan of the process is entered in the same order: its budget is reserved, its state files are
 written, and its layout is sent. When the layout is live, the rest of the budget is released, as
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Attachment:
-    """What the daemon holds for a process that is attached. All calls come from the session's
+    """The goal, budget and state files of an attached process. All calls come from the session's
     thread. Other threads may read goal and rule, which are only replaced as a whole."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Attachment:
         self.rule = ""
         """Origin of the rule that attached the process; "": a verb or auto_attach attached it."""
         self.name = f"{link.pid}-{link.peer.process.start_ticks}"
-        """The session's name, which its state files have."""
+        """The session's name, which is also the name of its state files."""
         self._link = link
         self._machine = machine
         self._states = states
@@ -128,7 +128,7 @@ class Attachment:
         self._machine.budgets_of(self._link).reserve(self._link, budget_bytes)
 
     def settle(self) -> None:
-        """Keep only the live plan's budget reserved, and the memory beyond it that is still
+        """Keep reserved only the live plan's budget, and memory beyond this budget that is still
         charged. Call this again until all of that memory is released."""
         self._sharing.settle(self._following)
 

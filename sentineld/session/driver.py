@@ -250,7 +250,7 @@ class Driver:
         goal = changed_goal(before, Attached.process(self._link.pid), fast, policy_name, terms)
         switches = goal.policy != before.policy or not terms
         if switches:
-            # Check this before the terms are changed: if the switch is refused, they must not
+            # Check this before change_terms(): if the switch is refused, the terms must not
             # change.
             self._replacing.require_switchable(goal)
         if terms and goal.terms is not None:

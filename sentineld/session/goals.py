@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the goal of an attach (policy, budget, terms) from a verb, a rule, an earlier goal or a
-state file, and the content of a state file from a goal."""
+state file. Also makes the content of a state file from a goal."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Replacing:
             raise
 
     def turn(self) -> bool:
-        """Enter a plan that has been made, or begin to make one if the live plan needs another one.
+        """Begin to enter a finished plan, or begin to make one if the live plan must be replaced.
 
         Returns whether the times of steps are needed to decide on a correction; the caller must
         then make the shim record steps. Raises EOFError or SentinelError.
@@ -111,7 +111,7 @@ class Replacing:
         try:
             self._plan(goal, plan_input)
         except SentinelError:
-            return False  # an abandoned planning still runs; the next turn tries again
+            return False  # an abandoned request is still being planned; the next turn retries
         self._placing.begun(following, placed)
         return True
 
@@ -125,7 +125,7 @@ class Replacing:
             self._plan(goal, self._following.plan_input())
         except SentinelError:
             self._attachment.settle()
-            return False  # an abandoned planning still runs; the next turn tries again
+            return False  # an abandoned request is still being planned; the next turn retries
         return True
 
     def _plan(self, goal: Goal, plan_input: PlanInput) -> Replanning:

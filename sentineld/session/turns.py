@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often sessions check their processes. Each check is a turn (Driver.turn()); all sessions of
-one user together have a limited number of turns per second.
+"""Limits how often sessions check their processes. Each check is a turn (Driver.turn()); all
+sessions of one user together have a limited number of turns per second.
 
 Each turn wakes a thread. While threads wait for Python's GIL, each of them wakes up every SWITCH_S
 seconds (daemon.py). Several hundred such threads take CPU time that the thread with the GIL needs.

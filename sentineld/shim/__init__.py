@@ -78,15 +78,14 @@ def place(what: Any, tier: str) -> None:
 
 
 def placing(tier: str) -> Placing:
-    """A context manager, also usable as a decorator. Tensors that this thread allocates in the
-    context are placed on the tier; see place().
+    """A context manager (or decorator) that places tensors allocated in it on a tier; see place().
 
         with sentineld.shim.placing("slow"):
             table = torch.nn.Embedding(10_000_000, 64)
 
-    Contexts can be nested; placing("auto") cancels the request of an outer context. The context
-    does not change the placement of tensors that exist already, even if operators in the context
-    write to them.
+    Only tensors that the calling thread allocates are placed. Contexts can be nested;
+    placing("auto") cancels the request of an outer context. The context does not change the
+    placement of tensors that exist already, even if operators in the context write to them.
     """
     return Placing(_placer, tier)
 

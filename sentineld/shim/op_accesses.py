@@ -319,9 +319,9 @@ class AccessStep:
         """Return the step's accesses to heap and arena as OP_ACCESS_DTYPE, sorted by time_ns; None
         if the step was interrupted.
 
-        If called in another thread than the constructor, the step counts as interrupted. Its
-        profiler then runs on until its own thread calls before_forward() or `script.give_way`, or
-        ends.
+        If called in a thread other than the constructor's, the step counts as interrupted. The
+        profiler then runs on until the constructor's thread calls before_forward() or
+        `script.give_way`, or ends.
 
         Times are CLOCK_MONOTONIC.
 

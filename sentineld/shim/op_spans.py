@@ -3,8 +3,8 @@
 
 An operator can contain boundaries: the cuts at its allocations. A recurrent operator, for example,
 allocates its workspace and reordered weights first and its scratch memory last, and accesses all of
-them afterwards. The profiler reports when an operator begins and ends, but not when in between the
-operator accesses each tensor. So each access is divided among the stretches in proportion to the
+them afterwards. The profiler reports when an operator begins and ends, but not when the operator
+accesses each tensor. So each access is divided among the stretches in proportion to the
 operator's time in each of them.
 """
 

@@ -125,8 +125,8 @@ class Shim:
         except Exception as error:
             self._give_up(f"{type(error).__name__}: {error}")
         except BaseException:
-            # The script may go on after an interrupt (Ctrl+C). Messages may be lost whose
-            # descriptors would then go to later messages, or a message may be sent in part.
+            # After an interrupt (Ctrl+C), the script may go on. But a message may have been sent in
+            # part only, or the descriptors of a lost message could be taken for a later message's.
             self._client.close()
             native.connected(False)
             raise
@@ -332,7 +332,7 @@ class Shim:
             self._layers.before_forward = self._access_step.before_forward
 
     def _postpone_access_step(self, reason: str) -> None:
-        """Try again to observe a step. Note each reason once."""
+        """Request another access step, while attempts are left. Note each reason once."""
         from sentineld.shim.script_profiler import FORK
 
         if reason == FORK:
@@ -343,9 +343,9 @@ class Shim:
             self.note(reason)
 
     def _end_access_step(self) -> bool:
-        """End the access step. Returns False if neither an access step nor its profiler was left.
+        """End the access step. Returns False if neither an access step nor a leftover profiler ran.
 
-        If another thread than the profiler's has ended the step, the profiler runs on until its own
+        If a thread other than the profiler's has ended the step, the profiler runs on until its
         thread enters a layer, forks or ends a step.
         """
         access_step, self._access_step = self._access_step, None

@@ -7,8 +7,8 @@ profiler would lose its events, and torch 2.13 can even crash. If the script's p
 while that of the access step runs, either torch would raise an error in the script, or the end of
 the access step would also end the script's profiler.
 
-A child that is forked while the profiler of the access step runs would inherit it. Until the child
-exits, it would record events that are never read.
+A child that is forked while the profiler of the access step runs would inherit the profiler. Until
+the child exits, the inherited profiler would record events that are never read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORK = "the access step is repeated, because the process has forked during it"
 
 
 class ScriptProfiler:
-    """Knows whether a profiler of the script is active, and announces its start and each fork."""
+    """Tracks the script's profilers, and calls give_way() before they start and before forks."""
 
     def __init__(self) -> None:
         self.active = False
@@ -53,7 +53,7 @@ class ScriptProfiler:
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """While this context is open, the thread's calls are those of the shim's own profiler."""
+        """While this context is open, ignore the calling thread's use of the profiler functions."""
         self._own_thread = threading.get_ident()
         try:
             yield
@@ -65,7 +65,7 @@ class ScriptProfiler:
             self.give_way(FORK)
 
     def _watched(self, function: Callable[..., Any], active: bool) -> Callable[..., Any]:
-        """active: whether a profiler of the script is active after this function."""
+        """Wrap a function. active: whether a profiler of the script is active after its call."""
 
         @wraps(function)
         def watched(*args: Any, **kwargs: Any) -> Any:

@@ -65,9 +65,9 @@ class TorchImportHook(MetaPathFinder):
 
 
 class _HookedLoader(Loader):
-    """Another loader, except that the hook executes the module.
+    """Wraps torch's loader, so that the hook executes the module.
 
-    The module's __loader__ is that other loader.
+    The module's __loader__ is the wrapped loader.
     """
 
     def __init__(self, loader: Loader, hook: TorchImportHook) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the accesses to each tier take under load, for policies that balance these latencies.
+"""Latency of the accesses to each tier under load, for policies that balance these latencies.
 
 If accesses to both tiers overlap (Overlap.TIERS), all accesses of a stretch are outstanding when
 the stretch begins, and each tier serves its accesses one after another at its bandwidth. On

@@ -5,7 +5,7 @@ The simulated mover moves one page at a time, at the bandwidth of the move's dir
 the rules of plan/move_queue.py, as the daemon's mover does. A page in flight has a frame on both
 tiers, and counts as being on its source tier until it has been moved completely.
 
-On paged tiers the world also has these rules of the pager (docs/explanation/paging.md):
+On paged tiers, the world also follows these rules of the pager (docs/explanation/paging.md):
 
 - All faults of a stretch read the file at the beginning of the stretch, before any page moves. A
   page that a fault has fetched stays in memory if its promotion is queued and memory has room.
@@ -15,9 +15,9 @@ On paged tiers the world also has these rules of the pager (docs/explanation/pag
   clean page takes no time.
 - All pages are born in memory. A birth waits for free frames until there are enough, or until no
   queued demotion can free another frame. Pages for which no frame is free after this wait, and
-  pages that are born slow under the plan, are slow. If the stretch of their birth accesses them,
-  they hold free frames until it ends, and are then written to the file unless they have been
-  dropped. Pages for which there are not enough free frames are written at once.
+  pages that are born slow under the plan, count as slow. If the stretch of their birth accesses
+  them, they hold free frames until it ends, and are then written to the file unless they have been
+  dropped. Those of them for which there are not enough free frames are written at once.
 - A page holds a frame until it has been written. So a stretch ends only when the pages that still
   have to be written fit into the free frames.
 """
@@ -142,8 +142,8 @@ class World:
         return self.capacity_pages - self.fast_pages - self._held()
 
     def born(self, low: int, high: int, busy_ns: float = 0.0) -> int:
-        """Give pages to the absent cells among [low, high). Pages that do not fit into the fast
-        tier are born slow. Returns the number of slow pages in [low, high).
+        """Give pages to the absent cells among [low, high). Pages beyond Cells.born_fast, or beyond
+        the fast tier's room, are born slow. Returns the number of slow pages in [low, high).
 
         busy_ns: the time for which the accesses to one slow page in this stretch use the slow tier.
             No pages can move during this time.

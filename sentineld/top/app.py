@@ -375,10 +375,10 @@ class TopApp(App[None]):
             fill(table, columns, rows)
 
     def _show_note(self) -> None:
-        """Show the line above the keys. It says that the daemon does not answer, names an action
-        that is under way, or has the result of the last action."""
+        """Show the line above the keys: a warning if the daemon does not answer, the result of the
+        last action, or an action that is under way."""
         if not self.screen_stack:
-            return  # the timer can call this once more after the screens were removed at the end
+            return  # the timer can call this once more, after the screens have been removed
         silent_s = time.monotonic() - self._answered_s
         stale = self.error is not None or silent_s > self._patience_s
         self.set_class(stale, "stale")

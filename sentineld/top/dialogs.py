@@ -35,7 +35,7 @@ class Prompt(ModalScreen[str | None]):
             yield Static("Enter: continue   Esc: cancel", classes="keys", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Return the text, or show what is wrong with it."""
+        """Return the text if it is valid; otherwise, show the problem."""
         try:
             self._check(event.value)
         except SentinelError as error:

@@ -78,7 +78,7 @@ GAP_COLUMNS = 2
 
 
 def head_line(reading: Reading, cpu_share: float | None, width: int) -> list[Line]:
-    """The daemon, its tiers and its own cost."""
+    """The daemon's version, tiers, CPU share and memory."""
     cpu = UNKNOWN if cpu_share is None else format_share(cpu_share, 1)
     parts = (
         f"sentineld {reading.version}",

@@ -38,7 +38,7 @@ class Polled:
 
 
 def poll(control: Control, key: str | None) -> Polled:
-    """Ask for the state now. key: that of the session whose residency is wanted, or None."""
+    """Ask for the state now. key: key of the session whose residency is wanted, or None."""
     try:
         reading = Reading.of(control.ask("status"))
     except SentinelError as error:

@@ -62,7 +62,7 @@ class SessionReading:
 
     @property
     def key(self) -> str:
-        """Differs from the keys of all other sessions of the daemon. The PID is not enough: if the
+        """Identifies the session among all sessions of the daemon. The PID is not enough: if the
         root of a managed tree begins to run under the shim, it also has a session of its own."""
         return f"{self.pid} {self.group}".rstrip()
 
@@ -100,7 +100,7 @@ class Reading:
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Reading:
-        """The answer to `status`."""
+        """A reading from the answer to `status`."""
         return cls(
             version=text_of(answer["version"], TEXT_CHARACTERS_MAX),
             pid=answer["pid"],
@@ -123,8 +123,8 @@ class Reading:
         return next((one for one in self.sessions if one.key == key), None)
 
     def continued(self, earlier: SessionReading) -> SessionReading | None:
-        """The session of an earlier reading's group, if the group's first process has ended since
-        then; None if the group has no session any more, and for a single process."""
+        """The current session of `earlier`'s group, which can have another PID and another key;
+        None if the group has no session any more, or if `earlier` is of a single process."""
         if not earlier.group:
             return None
         return next((one for one in self.sessions if one.group == earlier.group), None)
@@ -150,7 +150,7 @@ class ResidencyReading:
 
     @classmethod
     def of(cls, key: str, answer: dict[str, Any]) -> ResidencyReading:
-        """The answer to `residency` for the session with this key."""
+        """A reading from the answer to `residency` for the session with this key."""
         layers = (
             LayerReading(text_of(one["layer"], TEXT_CHARACTERS_MAX), tuple(one["bytes"]))
             for one in answer["layers"]

@@ -38,12 +38,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Within:
-    """A policy's step takes at most `most` times as long as the all-fast step.
+    """The claim that a policy's step takes at most `most` times as long as the all-fast step.
 
-    The claim is reproduced if this holds for every trace, and reproduced in part if it holds for
-    some traces. If the published figure is a geometric mean (`on_average`), the claim is reproduced
-    if the mean over the traces is at most `most` and every trace has a plan, and reproduced in part
-    if this holds for the mean over those traces that have a plan.
+    The claim is reproduced if it holds for every trace, and reproduced in part if it holds for some
+    traces. If the published figure is a geometric mean (`on_average`), the claim holds if the
+    geometric mean over the traces that have a plan is at most `most`. It is then reproduced if
+    every trace has a plan, and otherwise reproduced in part.
     """
 
     policy: str
@@ -72,11 +72,11 @@ class Within:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The steps of `policy` are faster than those of `other`, which take (1 + lead) times as long.
+    """The claim that the steps of `other` take (1 + lead) times as long as those of `policy`.
 
     The claim is reproduced if the mean lead is positive and at least CLOSE times the published
-    lead, and both policies have plans for most traces. Otherwise, it is reproduced in part if the
-    mean lead is positive.
+    lead, and for most traces both policies have a plan. Otherwise, the claim is reproduced in part
+    if the mean lead is positive.
     lead: None if no figure was published.
     """
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluates bench-profile's raw figures: computes medians and ratios, checks the goals, and formats
-all of them as tables."""
+the results as tables."""
 
 from __future__ import annotations
 

@@ -112,12 +112,14 @@ def rows_of(
             "fast_only_modelled_joules": slow.fast_only_joules,
             "note": "",
         }
+        reasons = notes
         if isinstance(policy(name), Rewriting):
             try:
                 row["bound_seconds"] = bound_seconds_of(policy(name), profile, tiers, budget_bytes)
             except SentinelError as error:
-                row["bound_seconds"], notes = None, (*notes, f"no bound: {error.message}")
-        rows.append(row | _figures(name, profile, tiers, budget_bytes, threads, steps_max, notes))
+                row["bound_seconds"] = None
+                reasons = [*notes, f"no bound: {error.message}"]
+        rows.append(row | _figures(name, profile, tiers, budget_bytes, threads, steps_max, reasons))
     return rows
 
 

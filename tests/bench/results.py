@@ -49,7 +49,7 @@ def measure_models(
 
 
 def exit_status(summary: Json) -> int:
-    """2 if a row has a note on why it was not measured; otherwise 0 if every goal holds, else 1."""
+    """Return 2 if a row has a note (it was not measured), else 0 if every goal holds, else 1."""
     if any(row.get("note") for row in summary.get("rows", ())):
         return 2
     return 0 if all(goal["holds"] for goal in summary["goals"].values()) else 1

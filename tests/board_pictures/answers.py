@@ -24,13 +24,13 @@ Series = list[dict[str, Any]]
 class Answers:
     """Prometheus's answers to all queries of a dashboard."""
 
-    source: str  # what ran, and where; a part of the picture
+    source: str  # line below the title: the training and its machine
     begin_s: float  # Unix times of the first and the last value
     end_s: float
     step_s: float
     series: dict[str, Series]
-    """By expression, as in the dashboard: the series of the answer. "values" of a series: a pair
-    [time, value as text] for each step of the query that has a value."""
+    """The series of the answer to each expression; a key is the expression as in the dashboard. In
+    a series, "values" has a pair [time, value as text] for each step of the query with a value."""
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws a Grafana dashboard from its JSON and Prometheus's answers: all panels in their grid.
 
-Only what the dashboards in docs/grafana use is drawn: panels of the types row, stat and timeseries,
-their titles, units, limits, stacks and legends.
+Supports only the features that the dashboards in docs/grafana use: panels of the types row, stat
+and timeseries, with titles, units, limits, stacks and legends.
 """
 
 from __future__ import annotations
@@ -221,8 +221,8 @@ def _colours(count: int) -> list[str]:
 
 
 def _limits(axes: Any, defaults: dict[str, Any], divisor: float) -> None:
-    """Set the limits of the value axis: those of the panel, with some space above the largest
-    value. If all values are 0, the axis ends at 1."""
+    """Set the limits of the value axis if the panel has a minimum. Above the panel's maximum, or
+    else the largest value, 8 % of the range is free. If the range is empty, its length is 1."""
     low, high = axes.get_ylim()
     if "min" in defaults:
         low = defaults["min"] / divisor

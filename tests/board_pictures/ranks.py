@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training with DistributedDataParallel over gloo, until it is killed. It sleeps after each step,
-so that it needs less CPU time."""
+"""A training with DistributedDataParallel over gloo that runs until it is killed. It sleeps after
+each step, so that it needs less CPU time."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ managed steps must have run for five minutes before the shown period begins."""
 
 
 class Prometheus:
-    """The image's Prometheus, in the network namespace of the first node. It has the configuration
-    and the rules of docs/prometheus, with other targets."""
+    """Prometheus from the guests' image, in the network namespace of the first node. It uses the
+    configuration and the rules in docs/prometheus, but other targets."""
 
     def __init__(self, folder: Path, node: Node, targets: dict[str, str]) -> None:
         """targets: the address and port of each daemon, by the name of its machine."""
@@ -141,8 +141,8 @@ def _answers(server: Prometheus) -> bool:
 
 
 def _rank(daemon: Daemon) -> dict[str, Any] | None:
-    """The status of the rank's session; None if there is none yet. torchrun itself runs without the
-    shim."""
+    """The status of the rank's session; None if the rank has no session yet. torchrun itself never
+    has one, because it runs without the shim."""
     return next((one for one in daemon.sessions() or () if one["job"]), None)
 
 

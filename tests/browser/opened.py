@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report page in a browser: reads what it shows, and carries out a user's actions."""
+"""A report page in a browser: reads the page's contents and carries out a user's actions."""
 
 from __future__ import annotations
 

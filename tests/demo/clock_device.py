@@ -14,8 +14,8 @@ MEMORY = "resource2"
 
 
 def find_clock(devices: Path = Path("/sys/bus/pci/devices")) -> Path | None:
-    """Enable the device and return the file that maps its memory, which has the clock; return None
-    if there is no such device."""
+    """Enable the device and return the file for mapping its memory, which has the clock. Return
+    None if there is no such device."""
     for device in sorted(devices.glob("*")):
         if tuple((device / name).read_text().strip() for name in ("vendor", "device")) == IDS:
             # A PCI device does not respond to accesses to its memory until it is enabled.

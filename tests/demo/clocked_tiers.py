@@ -2,11 +2,12 @@
 """Configures the daemon's tiers so that it plans for the modelled clock.
 
 The daemon measures steps with the guest's time, in which an emulated step takes many times as long
-as on the modelled clock. Moves and cache misses take longer by other factors. A plan made from
-these figures would assume more bandwidth for moves, in relation to the computation, than the
-modelled machine has. Therefore the demo measures the migration bandwidth on the modelled clock. The
-config then gets the bandwidths of the modelled clock, divided by the dilation: the time of a step
-in the daemon's profile, divided by its modelled time, both with all memory fast.
+as on the modelled clock. For moves and for cache misses, this factor differs from the factor for a
+step. A plan made from measurements in the guest's time would assume more bandwidth for moves, in
+relation to the computation, than the modelled machine has. Therefore the demo measures the
+migration bandwidth on the modelled clock. The config then gets the bandwidths of the modelled
+clock, divided by the dilation: the time of a step in the daemon's profile, divided by its modelled
+time, both with all memory fast.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ MANAGED_SECONDS = 1200.0
 
 
 class ControlError(RuntimeError):
-    """A session did not reach the expected state."""
+    """A process has no session, or its session did not reach the expected state."""
 
 
 def ask(verb: str, **arguments: Any) -> Any:
@@ -35,7 +35,7 @@ def attach(pid: int, policy: str, fast: str) -> None:
 
 
 def session(pid: int) -> dict[str, Any]:
-    """The session of a process, as `status` returns it. Raises ControlError if it has none."""
+    """The session of a process, as `status` returns it. Raises ControlError if there is none."""
     for found in ask("status")["sessions"]:
         if found["pid"] == pid:
             row: dict[str, Any] = found

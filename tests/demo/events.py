@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The events by which guest_run.py tells the demo (tests/demo/__main__.py) what happens.
+"""The events that guest_run.py sends to the demo (tests/demo/__main__.py).
 
 An event is a JSON object on one line of guest_run.py's standard output. The reply to a request is
 one line on its standard input.

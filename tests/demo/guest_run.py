@@ -51,7 +51,7 @@ def run_unlimited(
     """Run all-fast or all-slow, without a balloon and with a budget of 100 %. Returns the peak in
     bytes, and the median of the timed steps in seconds.
 
-    beside: a training that begins with this one; steps are timed once it has ended.
+    beside: another training that begins at the same time; steps are timed after its end.
     """
     with started(policy, prefix) as trainer:
         attach(trainer, "100%")
@@ -101,7 +101,8 @@ def run_kernel_tiering(run: Limited, peak_bytes: int) -> None:
         trainer,
         seconds,
         metered,
-        # the timed steps, and the step before them in which the clock began to run
+        # The moved bytes are those of the timed steps and of the step before them, in which the
+        # clock began to run.
         moved_bytes=moved_while_timed // (TIMED_STEPS + 1),
         balloon=run.balloon_reply,
         switches=switches,
@@ -159,8 +160,8 @@ def configure_tiers(dilation: float) -> dict[str, float]:
 def run_sentineld(budget_bytes: int) -> None:
     """Manage the training; meter it while its pages move, then time it.
 
-    The steps are metered before they are timed. In timed steps, the daemon measures the moves with
-    the guest's time, in which they are slow; so it may correct its plan.
+    Metering comes first, because the daemon may correct its plan during the timed steps: it then
+    measures the moves with the guest's time, in which they are slow.
     """
     with limited(POLICY, budget_bytes) as run:
         trainer = run.trainer

@@ -40,10 +40,10 @@ ebpf = "off"
 """The daemon's settings in the guest: path -> text.
 
 The drop-in keeps the daemon's memory off the fast node, because tests/demo/balloon.py controls how
-much memory is free on this node. The time limit at boundaries is one of the guest's time, in which
-moves take 10 to 20 times as long while the plugin keeps its clock. Without eBPF, the daemon does
-not report other movers of the training's pages; compiling its eBPF programs takes a minute on an
-emulated CPU.
+much memory is free on this node. The time-out of barriers is long, because it is measured with the
+guest's time, in which moves take 10 to 20 times as long while the plugin keeps its clock. eBPF is
+off, because compiling the daemon's eBPF programs takes a minute on an emulated CPU. The daemon
+therefore does not report other processes that move the training's pages.
 """
 
 ACTIVATE = """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy's run consists of: start the training, warm it up, time its steps, meter them.
+"""The parts of a policy's run: start the training, warm it up, time its steps, meter them.
 
 The QEMU plugin counts and keeps its clock only during the timed steps, because it slows the
 emulator down by a factor of 10 to 20.
@@ -35,7 +35,7 @@ class Limited:
 
     trainer: Trainer
     balloon: Balloon
-    balloon_reply: dict[str, Any]  # to make_room()
+    balloon_reply: dict[str, Any]  # result of make_room()
 
 
 @contextlib.contextmanager

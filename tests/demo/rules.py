@@ -192,7 +192,7 @@ def _times(report: Report) -> list[Verdict]:
 
 
 def _losses(report: Report) -> list[Verdict]:
-    """Losses are compared bit for bit, as hexadecimal floats."""
+    """Check that the losses, as hexadecimal floats, equal the unmanaged run's, bit for bit."""
     expected = report["unmanaged_losses"]
     verdicts = []
     for run in report["runs"]:

@@ -87,8 +87,8 @@ class Attacker:
         os.close(writing)
 
     def heard(self, patience_s: float = PATIENCE_S) -> Any:
-        """Return the next value that the process has sent. Raises AssertionError if the process
-        failed, ended without a value, or sends none within patience_s."""
+        """Return the next value that the process sends. Raises AssertionError if the process fails
+        or ends without a value, or if it sends no value within patience_s."""
         deadline_s = time.monotonic() + patience_s
         while b"\n" not in self._buffer:
             left_s = deadline_s - time.monotonic()
@@ -141,8 +141,11 @@ class Attacker:
 
 
 def lasts(end_s: float, done: int) -> bool:
-    """Whether an attack goes on. It ends at end_s, a value of time.monotonic(). On a busy machine
-    it lasts longer, until it has done something: `done` is then greater than 0."""
+    """Whether an attack goes on. done: the number of its actions so far.
+
+    The attack ends at end_s, a value of time.monotonic(). On a busy machine, an attack without any
+    action until then goes on until its first action, but at most for PATIENCE_S / 2 more seconds.
+    """
     late_s = time.monotonic() - end_s
     return late_s < 0 or (not done and late_s < PATIENCE_S / 2)
 

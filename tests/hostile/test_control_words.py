@@ -35,11 +35,13 @@ RING_RECORDS_MAX = 1 << 18
 TIMES = ("before-attach", "with-the-layout", "while-managed")
 ATTACHED, LAYOUT = "the attach succeeded", "took a layout"
 REACHED = {"before-attach": ATTACHED, "with-the-layout": LAYOUT, "while-managed": "managed"}
-"""What at least one of the trainings must report, so that the daemon saw its words at this time."""
+"""The report that at least one training must make for each of TIMES. Without this report, the
+daemon may not have read the impossible words at this time."""
 MANAGED_S = 200.0
-"""Time within which an honest training is managed, even on a busy machine."""
+"""Time within which a training with valid control words is managed, even on a busy machine."""
 STUCK_S = 30.0
-"""Time after which a training that lies before it is managed gives up waiting for this state."""
+"""Time limit for the same wait if the training writes impossible words before it is managed. Such a
+training may never be managed."""
 
 
 class Lying(ToyTraining):

@@ -146,12 +146,13 @@ def test_processes_that_do_nothing_cost_little(state: str) -> None:
     with attack_alone(f"{PROCESSES} processes, {state}", **options) as attack:
         attacker = attack.start(many_processes, str(attack.daemon.shims), PROCESSES, 4)
         assert attacker.heard(CLIENTS_S) == {"welcome": PROCESSES}
-        # A session is attached shortly after its process is welcomed.
+        # With auto_attach, the daemon attaches a session shortly after it has welcomed the process.
         wait(lambda: {one["state"] for one in attack.daemon.status()["sessions"]} == {state})
         pid = attack.daemon.process.pid
         rates = [wake_ups_per_s(attack, pid) for _ in range(WINDOWS)]
         attack.check()
-        # On a busy machine, the daemon may still be handling the processes' first messages.
+        # On a busy machine, the daemon may still handle the processes' first messages during the
+        # first measurements.
         assert min(rates) < WAKE_UPS_PER_S_MAX[state]
 
 

@@ -205,7 +205,7 @@ def test_a_flood_of_sessions_is_logged_in_a_few_lines(attack: Attack) -> None:
 
 def half_frames(say: Say, path: str, count: int) -> None:
     """Send all but the last byte of a frame of 7 MiB on each of many connections. Report the number
-    of connections that took some of these bytes."""
+    of connections on which some of these bytes could be sent."""
     body = json.dumps({"type": "hello", "pad": "x" * (7 << 20)}).encode()
     data = framed(body)[:-1]
     held, took = [], 0

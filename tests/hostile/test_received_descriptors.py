@@ -234,7 +234,8 @@ def once(say: Say, path: str, place: Place, open_one: Opener) -> None:
 def send_everywhere(attack: Attack, open_one: Opener) -> None:
     """Send descriptors from open_one() at each place; then check that another user can register."""
     # If the descriptors block when they are closed, the daemon refuses the user after
-    # closing.CLOSING_MAX of them. The last place needs more than that, the others together fewer.
+    # closing.CLOSING_MAX of them. At the last place, more descriptors than this are sent; at the
+    # other places together, fewer.
     *others, last = PLACES
     for names in (others, [last]):
         # Start a process for each place, because the attacker may block, too.

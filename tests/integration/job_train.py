@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""job_train.py RANK STEP FILE STEPS: STEPS steps of a training with several ranks, over gloo. Rank
-RANK waits in the forward pass of step STEP, counted from 0, until FILE exists."""
+"""Trains on several ranks, over gloo: job_train.py RANK STEP FILE STEPS.
+
+The training has STEPS steps. Rank RANK waits in the forward pass of step STEP, counted from 0,
+until FILE exists.
+"""
 
 from __future__ import annotations
 

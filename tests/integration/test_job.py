@@ -103,8 +103,8 @@ def test_the_ranks_of_a_job_are_known_and_the_straggler_is_behind(
     finally:
         held.touch()
         said = [agent.communicate(timeout=PATIENCE_S) for agent in agents]
-    # Each rank prints its result when it ends. The agents' exit statuses are not checked: an agent
-    # fails if the other one, which serves the store of both, ends first.
+    # Each rank prints its result when it ends. The agents' exit statuses are not checked: one
+    # agent serves the store of both, and if it ends first, the other agent fails.
     results = sorted(out.split() for out, _ in said)
     assert [rank for rank, *_ in results] == ["0", "1"], said
     assert results[0][1] == results[1][1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accesses that no plan expects: other threads, the kernel and children access paged tensors.
+"""Accesses to paged tensors that no plan takes into account: by threads, kernel and children.
 
 paged_train.py prints the losses and the checksums of the bytes that the accesses read; both must be
 the same as without the pager, bit for bit.
@@ -125,7 +125,7 @@ def test_two_ranks_share_a_disk(daemon: Daemon) -> None:
 
 
 def has_pager(pid: int) -> bool:
-    """Whether the process has a thread that serves faults of its pager."""
+    """Whether the process has the pager's thread that serves page faults."""
     with contextlib.suppress(OSError):
         names = [path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
         return "sentineld-fault" in names

@@ -30,8 +30,8 @@ pytestmark = [
 
 SHARED = 32 * MIB
 HOT_MIB = 12
-POLICY = ("--policy", "sentinel+spill")  # plans faster than auto
-REST = ("--rest", "100")  # sleep 100 ms after each step: many plans have to be made
+POLICY = ("--policy", "sentinel+spill")  # needs less time to plan than auto
+REST = ("--rest", "100")  # sleep 100 ms after each step: leaves CPU time for planning
 
 
 @pytest.fixture

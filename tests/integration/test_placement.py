@@ -83,7 +83,7 @@ class PlacedRun(ManagedRun):
 
 @contextmanager
 def opened(pid: int, name: str) -> Iterator[int]:
-    """A descriptor for the newest memfd of this name in a process."""
+    """A descriptor for a process's memfd of this name: the one with the highest number."""
     fd = _open_memfd(pid, name)
     try:
         yield fd

@@ -165,7 +165,7 @@ def test_an_epilog_detaches_what_the_job_has_left_behind(
     pytest.importorskip("torch")
     stop = tmp_path / "stop"
     socket = str(daemon.folder / "shim.sock")
-    # The script may name its job differently from Slurm.
+    # The job script may set a name in SENTINELD_JOB that differs from SLURM_JOB_ID.
     variables = {"SENTINELD_SHIM_SOCKET": socket, "SENTINELD_JOB": "mine", **JOB}
     process = subprocess.Popen(
         [sys.executable, "-m", "sentineld.shim", str(COMPAT), "accumulate", str(stop)],

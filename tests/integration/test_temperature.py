@@ -115,8 +115,8 @@ def check_residency(daemon: Daemon, running: Program) -> None:
     assert running.tell("sum") == before
 
 
-# The fixture `daemon` enables swap until the end of this file. So the tests that must run without
-# this swap come before the first test that uses the fixture.
+# The fixture `daemon` enables swap until the last test of this module has ended. So the tests that
+# must run without this swap come before the first test that uses the fixture.
 
 
 def test_without_swap_the_policy_is_refused(tmp_path: Path) -> None:
@@ -285,7 +285,8 @@ def test_pages_that_a_child_shares_stay(daemon: Daemon, running: Program) -> Non
 
 
 def test_a_fork_of_a_managed_process_changes_no_contents(daemon: Daemon, running: Program) -> None:
-    """The child shares pages in swap, too. After the child's end, pages can be paged out again."""
+    """The child also shares its parent's pages in swap. When it has ended, the kernel can page out
+    the pages that it shared."""
     before = running.tell("sum")
     attach(daemon, running)
     wait_within_budget(daemon, running)

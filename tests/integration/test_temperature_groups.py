@@ -184,7 +184,7 @@ def test_processes_join_and_leave_a_cgroup(daemon: Daemon, program: Path, group:
 def test_processes_that_exit_at_once_do_not_disturb_the_others(
     daemon: Daemon, program: Path, group: Path
 ) -> None:
-    """While processes come and go, the daemon briefly does not know which pages they share."""
+    """When a process comes or goes, the daemon's record of shared pages is briefly out of date."""
     loop = subprocess.Popen(
         [*joining(group), "/bin/sh", "-c", "while :; do /bin/true; done"], start_new_session=True
     )
@@ -444,7 +444,8 @@ def test_a_user_manages_only_processes_of_their_own(daemon: Daemon, group: Path)
         assert found["processes"] == [own]
         assert found["swap"]["left_out"] == 1
         assert found["uid"] == USER
-        # The user's session would not manage all processes for root. Root may take it over.
+        # The user's session manages only this user's processes. Root may end it, and then attach
+        # the cgroup with all of its processes.
         line = refused(daemon.ctl("attach", "--cgroup", str(group)), "busy")
         assert f"was attached by user {USER}" in line
         assert f"sentinelctl detach --cgroup {group}" in line

@@ -123,7 +123,7 @@ def test_the_hotter_session_gets_more_until_it_ends(
         metrics = answer.read().decode()
     assert metrics.count("sentineld_share_bytes{") == 2
     assert metrics.count("sentineld_share_slowdown_ratio{") == 2
-    # The checksums read all pages of both processes. Then both return to their shares.
+    # The checksums read all pages of both processes. Then both sessions shrink to their shares.
     assert [one.tell("sum") for one in (warm, cool)] == before
     wait_settled(daemon, [warm, cool])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `sentinelctl top` reads from the real daemon during a real training on emulated tiers."""
+"""The values that `sentinelctl top` reads from a real daemon; a training runs on emulated tiers."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@
 #define TRAINERS 2
 #define WORKERS 2
 #define SLOTS 6 /* tensors of a step */
-/* the beginnings of the step, of forward, of backward and of the optimizer; the end of forward; a cut */
+/* the beginnings of the step, of forward, of backward and of the optimizer; the end of forward;
+   a cut */
 #define BOUNDARIES 6
 #define CUT_SLOT 3
 #define SHARED 32 /* tensors that another thread may free */

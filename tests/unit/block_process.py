@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process with a block of anonymous memory, which executes statements that a test sends."""
+"""A process that has a block of anonymous memory and executes statements that a test sends."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def root_command(
 
     The repository is at TREE, read-only. If the line begins with `exec PROGRAM`, PROGRAM runs in
     the process that was started with the returned command. A process in the chroot and one outside
-    can connect by Unix sockets in a bound folder.
+    can connect by Unix sockets in a bind-mounted folder.
     """
     require_ready()
     root = (image or ensure_image()).root

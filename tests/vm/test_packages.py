@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Debian packages that `make deb` builds: their contents, and their installation, upgrade,
-removal and purge in a fresh Debian 12 that has only what the packages depend on."""
+removal and purge in a fresh Debian 12 that has only the packages' dependencies."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Root:
         return done.stdout
 
     def install(self, packages: dict[str, Path]) -> None:
-        """Install or upgrade the packages by dpkg. Fails if dpkg asks about a configuration
+        """Install or upgrade the packages with dpkg. Fails if dpkg asks about a configuration
         file."""
         folder = self.place / "root/packages"
         folder.mkdir()

@@ -314,8 +314,8 @@ def test_status_warns_of_a_program_that_moves_pages(training: Training) -> None:
     assert session is not None
     moved = [row for row in session["disturbances"] if row["by"] == "python3"]
     assert {(row["from_node"], row["to_node"]) for row in moved if row["pages"]} == {(0, 1)}
-    # The warning names the program that has disturbed the most pages. It can be khugepaged instead
-    # of the program above.
+    # The warning names the program that has disturbed the most pages. This can be khugepaged
+    # instead of the program above.
     warnings = [
         line for line in guest.run("sentinelctl status").stdout.splitlines() if "warning" in line
     ]

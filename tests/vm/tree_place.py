@@ -2,7 +2,7 @@
 """Runs trainings with Debian 13's Python and torch in the image's root tree; boots no guest.
 
 The test acts as the daemon outside the tree; the training connects to the test's socket
-in a folder that is bound into the tree.
+in a folder that is bind-mounted into the tree.
 """
 
 from __future__ import annotations

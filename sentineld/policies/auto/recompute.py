@@ -5,12 +5,12 @@ For each tensor, the step-time bound with recomputation (policies/bounds/recompu
 alternatives: to keep the tensor, to move it, and to drop it and compute it again. The relaxed step
 of the bound may recompute a share of a tensor, or a tensor whose inputs are dropped; a real step
 cannot. Therefore, one set of whole recomputations is derived from the relaxed step for each value
-of SHARES. The set's candidates are the recomputations of which the relaxed step takes at least this
-share. Those that save most at the bound's prices are chosen first; a candidate that a chosen one
-excludes is left out. For each set, `auto` plans the changed step. The set with the shortest
+of SHARES. A recomputation is a candidate for the set if the relaxed step makes at least this share
+of it. Candidates that save most at the bound's prices are chosen first; one that excludes a chosen
+candidate is left out. For each set, `auto` plans the changed step. The set with the shortest
 simulated step is kept. The empty set is tried, too, so the step is not longer than that of `auto`.
 
-The policy shows what recomputation would save. No daemon can carry out such a plan: see
+The policy shows how much time recomputation would save. No daemon can carry out such a plan: see
 docs/policies.md.
 """
 
@@ -40,7 +40,7 @@ from sentineld.policies.require import require
 from sentineld.simulate.steady import steady_step_ns
 
 SHARES = (0.95, 0.5, 0.05)
-"""A set has the recomputations of which the relaxed step takes at least this share."""
+"""A set contains only recomputations of which the relaxed step makes at least this share."""
 
 
 @register()

@@ -78,7 +78,7 @@ def reusing_offsets(
 
 
 class _Space:
-    """Address ranges from a first page on, in ascending order; the last range is unlimited."""
+    """Address ranges in ascending order, from page `first` upwards; the last one is unlimited."""
 
     def __init__(self, first: int) -> None:
         self._begin = np.array([first], np.int64)

@@ -16,7 +16,7 @@ of the program before it. If no such option is left, it adds positions, as for t
 The dual has all options, so it is a lower bound at any prices.
 
 So no step that makes any of these recomputations takes less time than the bound, whatever policy
-moves its pages. The bound is about the candidates only: a step that recomputes other tensors, or
+moves its pages. The bound covers only the candidates: a step that recomputes other tensors, or
 that recomputes in longer chains, may take less time.
 """
 
@@ -56,14 +56,14 @@ ROUNDS = 2 * step_time.ROUNDS
 
 @dataclass(frozen=True)
 class RecomputeBound:
-    """The bound, and what the program's solution says about each candidate."""
+    """The bound, and the results of the program and of its dual for each candidate."""
 
     seconds: float
     """No step takes less time than this."""
     taken: Floats
     """(N,): the share of each candidate that the relaxed step recomputes, 0..1."""
     gains_ns: Floats
-    """(N,): what each candidate saves at the final prices; negative if it costs time."""
+    """(N,): the time that each candidate saves at the final prices; negative if it costs time."""
 
 
 def recompute_bound(
@@ -110,7 +110,7 @@ def recompute_bound(
         more = (dual.gains_ns > 0) & ~active
         active |= more
         if more.any():
-            continue  # add positions only at prices that account for these options
+            continue  # add positions only once the prices account for these options
         clean |= dual.clean
         changes = with_moves(changes, dual)
     return RecomputeBound(bound_ns / 1e9, taken, gains)
@@ -160,7 +160,7 @@ def _problem(
 def _later(
     profile: Profile, points: PressurePoints, candidates: Sequence[Recomputation]
 ) -> PressurePoints:
-    """The pressure points, with the shares of the stretches that may have passed at them.
+    """The pressure points, with the largest share of its stretch that may have passed at each.
 
     Events are spread evenly over a stretch (share_passed()). A recomputation inserts events at the
     beginning of its stretch, so the other events of the stretch come later. This increases the time

@@ -36,7 +36,7 @@ those of the previous program. On paged tiers, it also adds columns for clean pa
 
 
 NEEDED_BY = "the step-time bound"
-"""What needs scipy, for the error message."""
+"""Name of the bound, for the error message if scipy is missing."""
 
 
 def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
@@ -88,7 +88,7 @@ def require_solved(programs: int) -> None:
 
 
 def with_moves(changes: Changes, dual: LowerBound) -> Changes:
-    """Add to the positions those at which groups move at the dual's prices."""
+    """Add the positions at which groups move at the dual's prices."""
     return [
         np.union1d(positions, np.flatnonzero(dual.moving[:, at]))
         for at, positions in enumerate(changes)

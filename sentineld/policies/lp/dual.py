@@ -37,7 +37,7 @@ class LowerBound:
     """(G,): groups whose best lives demote pages while they are clean."""
 
     gains_ns: Floats = field(default_factory=lambda: np.zeros(0))
-    """(N,): what each option saves at these prices; see Options.gains_ns()."""
+    """(N,): the time that each option saves at these prices; see Options.gains_ns()."""
 
 
 def lower_bound(

@@ -263,8 +263,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
 def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> Floats:
     """(S, G): Groups.busy_ns or Groups.back_ns.
 
-    Members of a group have equal costs, but can have different such times. A bound uses the
-    smallest of these times, a plan their mean.
+    Members of a group have equal costs, but these times can differ between them. A bound uses
+    the smallest of the times, a plan their mean.
 
     busy: (S, T), for each tensor, the time in which no pages can move because of accesses to one
         slow page of the tensor, or because this page is written back.

@@ -27,7 +27,7 @@ class Options:
     stretch: Integers
     """(N,): the stretch that each option lengthens."""
     time_ns: Floats
-    """(N,): by how much."""
+    """(N,): the time by which each option lengthens its stretch."""
     option: Integers
     """(K,): the option of each entry. An entry is a change in the number of a group's pages."""
     group: Integers
@@ -58,11 +58,11 @@ class Options:
         return found
 
     def changes(self, groups: Groups, amounts: Floats) -> tuple[Integers, Integers, Floats]:
-        """By how much each option changes a sum over all pages in each stretch: (stretches,
-        options, amounts).
+        """(stretches, options, amounts): the amounts by which the options change a sum over all
+        pages in the stretches.
 
-        amounts: (S, G), what each page of a group adds to the sum at each position of the group's
-        lifetime.
+        amounts: (S, G), the amount that each page of a group adds to the sum at each position of
+        the group's lifetime.
         """
         stretches, options, found = [_NONE], [_NONE], [np.zeros(0)]
         for option, group, pages in zip(self.option, self.group, self.pages, strict=True):
@@ -74,7 +74,7 @@ class Options:
         return np.concatenate(stretches), np.concatenate(options), np.concatenate(found)
 
     def gains_ns(self, values: Floats, weight: Floats) -> Floats:
-        """(N,): by how much each option lowers the dual's costs; negative if it raises them.
+        """(N,): the time by which each option lowers the dual's costs; negative if it raises them.
 
         values: (G,), the gain of the best life of a page of each group, minus the page's cost if it
         is always slow. weight: (S,), the cost of 1 ns of each stretch.

@@ -36,12 +36,12 @@ class Limits:
 
     A program that computes a bound is generous: it has only the constraints of the timing model. At
     a pressure point, it may use room that demotions of the same stretch have freed, if there was
-    time for these demotions between the beginning of the stretch and the point. A group can move in
-    the stretch of its birth or death. One page can be in flight when a stretch begins, so a stretch
-    may move one page more than its time allows. A plan's program is stricter: at every pressure
-    point, the fast pages fit both before and after the moves of the point's stretch. A group moves
-    in a stretch only if the group is alive both at the beginning and at the end of the stretch and,
-    on paged tiers, is not used in the stretch.
+    time for these demotions between the beginning of the stretch and the point. It may move a group
+    in the stretch of the group's birth or death. One page can be in flight when a stretch begins,
+    so a stretch may move one page more than its time allows. A plan's program is stricter: at every
+    pressure point, the fast pages fit both before and after the moves of the point's stretch. It
+    moves a group in a stretch only if the group is alive both at the beginning and at the end of
+    the stretch and, on paged tiers, is not used in the stretch.
     """
 
     times_ns: Floats

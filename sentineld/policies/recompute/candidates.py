@@ -4,8 +4,8 @@
 The unit of recomputation is a segment: one or a few consecutive layers of the forward pass, each
 from the boundary that begins it to the one that begins the next layer. Operators do not cross these
 boundaries. (They can cross cuts, which are placed by counting allocations.) A profile does not say
-which operator made a tensor. So the layer is executed again as a whole, and its whole time is the
-price.
+which operator made a tensor. So whole layers are executed again, and a recomputation costs their
+whole time.
 
 A tensor can be recomputed if the profile shows that the segment can be executed again on the same
 inputs without changing any other tensor. The conditions are:
@@ -51,7 +51,7 @@ each ns of recomputation."""
 
 @dataclass(frozen=True)
 class Recomputation:
-    """A segment that is executed again, and the tensors that are dropped and made again by it."""
+    """A segment that is executed again, and the dropped tensors that it makes again."""
 
     first: int
     """First stretch of the segment."""
@@ -106,7 +106,7 @@ def permitted(
     which the first of the dropped tensors' gaps ends. This segment may have any number of layers.
 
     born_from: only tensors that are born in this stretch or later are dropped; None: all tensors.
-    Tensors that cannot be dropped are left out. None if the profile does not permit it.
+    Tensors that cannot be dropped are left out. Returns None if no recomputation is permitted.
     """
     inside = (step.births >= (first if born_from is None else born_from)) & (step.births <= last)
     gaps = {
@@ -140,7 +140,7 @@ def _lacks(one: Recomputation, other: Recomputation) -> bool:
 
 
 class Step:
-    """What the conditions need to know about a step."""
+    """The data of a step with which the conditions are checked."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile

@@ -33,8 +33,8 @@ class _Event:
     """An inserted allocation or free."""
 
     stretch: int
-    """The stretch before (DROP) or in which (AGAIN) the event lies; the event precedes all of the
-    stretch's own events."""
+    """DROP: the event lies just before this stretch. AGAIN: it lies in this stretch, before all of
+    the stretch's own events."""
     phase: int
     row: int
     """The tensor, as a row of the new profile."""

@@ -33,7 +33,7 @@ from sentineld.policies.rivals.swapping import SwappingPolicy
 from sentineld.policies.rivals.swaps import Book, gaps
 
 EARLIER = (0.05, 0.0, 0.2)
-"""Values of the extra time of all transfers of a plan, as a share of the time that each takes."""
+"""Values of a plan's extra time for each transfer, as a share of the transfer's own time."""
 
 
 @register("capuchin", False)

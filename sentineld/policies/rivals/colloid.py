@@ -152,14 +152,14 @@ class DelayingBalance(Balance):
         self._delaying = modified
 
     def delay_ns(self) -> float:
-        """The delay by the modified reactor; reading latencies takes no time. See
+        """The delay that the modified reactor causes; reading latencies takes no time. See
         DelayingReactor."""
         return self._delaying.delay_ns()
 
 
 def balance(modified: Reactor, delta: float | None = SETTINGS[0]) -> Balance:
-    """The Balance of a reactor. It delays the training exactly if the reactor does. delta: see
-    SETTINGS."""
+    """The Balance of a reactor. It delays the training if and only if the reactor does. delta:
+    see SETTINGS."""
     if isinstance(modified, DelayingReactor):
         return DelayingBalance(modified, delta)
     return Balance(modified, delta)

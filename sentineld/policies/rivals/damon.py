@@ -138,7 +138,7 @@ class Schemes:
 def hotness(samples: Integers, age_s: Floats) -> Integers:
     """The priority of each region, 0 to SCORE_MAX: the larger, the hotter.
 
-    samples: samples with an access, 0 to SAMPLES. age_s: seconds since this number changed.
+    samples: samples with an access, 0 to SAMPLES. age_s: the regions' ages, in seconds.
     """
     frequency = samples * SCORE_MAX // SAMPLES
     # The position of the highest bit of the whole seconds, counted from 1.

@@ -4,10 +4,10 @@
 Based on FlashNeuron (Bae et al., FAST 2021; its artifact's offloading scheduler and
 saved_variable.cpp): only tensors that the forward pass saves for the backward pass are offloaded,
 and only those of at least 1 MB. The scheduler takes these tensors in the order in which they are
-generated, and stops when the memory deficit is covered. As it takes them, it simulates the queue of
-transfers. A transfer begins when the transfers before it have ended. A tensor takes up fast memory
-until its own transfer has ended. The backward pass prefetches each tensor as soon as there is room
-for it.
+generated, and stops when the memory deficit is covered. While it selects tensors, it simulates the
+queue of transfers. A transfer begins when the transfers before it have ended. A tensor takes up
+fast memory until its own transfer has ended. The backward pass prefetches each tensor as soon as
+there is room for it.
 
 Adapted to memory tiers: there is one slow tier in place of the SSD, and transfers in both
 directions share the time of a stretch. A tensor is saved if a gap between two of its uses begins in

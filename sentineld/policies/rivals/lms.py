@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies `lms` and `lms+slow`: swap out the tensors that are used again after many layers.
 
-Based on LMS for TensorFlow, the first version (Le et al., TFLMS, ISMM 2019; arXiv 1807.02037): the
-graph of a step is rewritten. An edge of the graph is rewritten if its second operation is more than
-`threshold` operations later in topological order than its first operation. The edge gets a swap-out
-after the first operation and a swap-in before the second. The swap-in begins at the end of an
-operation that is at least `lb` operations before the second. The number of rewritten tensors
+Based on the first version of LMS for TensorFlow (Le et al., TFLMS, ISMM 2019; arXiv 1807.02037):
+the graph of a step is rewritten. An edge of the graph is rewritten if its second operation is more
+than `threshold` operations later in topological order than its first operation. The edge gets a
+swap-out after the first operation and a swap-in before the second. The swap-in begins at the end of
+an operation that is at least `lb` operations before the second. The number of rewritten tensors
 (`n_tensors`) is not limited by default.
 
 Adapted to memory tiers: distances are counted in layers (module calls), because a profile has no

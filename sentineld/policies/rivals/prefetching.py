@@ -46,14 +46,14 @@ class Prefetcher:
     """The state of a prefetching policy: the blocks that each execution used, and the time of each
     block's last migration. Blocks that the next executions do not use are evicted before the room
     is needed, the least recently migrated ones first. Unless the policy's plan drops the pages of
-    freed tensors (FirstTouchPolicy.drops), they are prefetched and evicted like all others."""
+    freed tensors (FirstTouchPolicy.drops), these pages are prefetched and evicted like others."""
 
     interval_ns = 0.0
     """0: tick() is called at every boundary."""
 
     def __init__(self, ahead: int, order: Order) -> None:
-        """ahead: number of executions for which blocks are prefetched, the one that begins
-        included."""
+        """ahead: number of executions for which blocks are prefetched, including the one that
+        begins."""
         self._ahead = ahead
         self._order = order
         self._blocks: dict[int, Integers] = {}

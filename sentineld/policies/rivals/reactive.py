@@ -39,7 +39,7 @@ class FirstTouchPolicy(ABC):
 
     drops = False
     """Whether the system drops the pages of tensors that have died; see first_touch_plan(). Kernels
-    do not know of the deaths: they keep these pages, and move them like all others."""
+    are not told about the deaths: they keep these pages, and move them like all others."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """A layout in which pages are born on the fast tier as long as it has room; see Policy."""

@@ -20,9 +20,9 @@ Here, the process does not wait for promotions at boundaries, so the prefetch be
 bandwidth does not suffice; a gap that is too short for its transfers is not used. Every plan
 includes the liveness analysis: a tensor is dropped when it dies.
 
-Left out: recomputation, because a memory policy can't recompute a tensor. So the outputs of other
-layers can only stay fast, as in mode CHECKPOINTS, or be treated like those of checkpoints, as in
-mode ALL.
+Left out: recomputation, because a memory policy can't recompute a tensor. So the outputs of layers
+that are not checkpoints can only stay fast (mode CHECKPOINTS) or be treated like those of
+checkpoints (mode ALL).
 
 `superneurons` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails
 with the error "infeasible as published". `superneurons+slow` is our extension: tensors that do not

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `superneurons+recompute`: `superneurons+slow` with the published recomputation, modelled.
+"""Policy `superneurons+recompute`: `superneurons+slow` plus a model of the published recomputation.
 
 Based on SuperNeurons (Wang et al., PPoPP 2018; its public code); superneurons.py describes the rest
-of the policy. The outputs of layers that are no checkpoints are dropped in the forward pass and
-computed again in the backward pass. A segment is the layers between two checkpoints. Its strategy
-depends on its size. If the segment's outputs take no more bytes than the largest backward layer
-needs, the segment is executed once and the outputs are kept (speed-centric). Otherwise, the layers
-from the segment's beginning to the needed output are executed for each output, and the other
-outputs are freed immediately (memory-centric).
+of the policy. The outputs of layers that are not checkpoints are dropped in the forward pass and
+computed again in the backward pass. A segment consists of the layers between two checkpoints. The
+strategy depends on the segment's size. If the segment's outputs take no more bytes than the largest
+backward layer needs, the segment is executed once and the outputs are kept (speed-centric).
+Otherwise, the layers from the segment's beginning to the needed output are executed for each
+output, and the other outputs are freed immediately (memory-centric).
 
 Adapted: heavy layers stand in for checkpoints (passes.py). A segment is executed again only if the
 profile permits it (policies/recompute/candidates.py); if it does not permit this for the whole
@@ -41,7 +41,7 @@ class SuperNeuronsRecompute(SuperNeurons):
     """Recomputes the outputs of segments, then plans as `superneurons+slow` does."""
 
     def rewritten(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Rewritten:
-        """Recompute what the published rules recompute; see Rewriting."""
+        """Make the recomputations that the published rules choose; see Rewriting."""
         chosen = chosen_for(profile, tiers, budget_bytes)
         time_ns = sum(one.time_ns for one in chosen)
         share = time_ns / max(profile.step_ns, 1)
@@ -55,7 +55,7 @@ class SuperNeuronsRecompute(SuperNeurons):
 
 
 def chosen_for(profile: Profile, tiers: Tiers, budget_bytes: int) -> tuple[Recomputation, ...]:
-    """The recomputations of a step that does not fit into the budget; otherwise none."""
+    """The recomputations to make; none if the step fits the budget or is_modelled() is False."""
     if profile.peak_bytes <= budget_bytes or not is_modelled(timing_of(tiers)):
         return ()
     layers, step, chosen = layers_of(profile), Step(profile), list[Recomputation]()

@@ -58,9 +58,9 @@ def prefetch_queue(book: Book) -> list[Gap]:
 
 def prefetch_at(book: Book, queue: list[Gap], at: int, depth: int) -> int:
     """The position, after the gap's first use, at which the prefetch of the gap's tensor begins.
-    The tensor is prefetched when the tensor `depth` places ahead of it in the queue has its second
-    use; if there is no such tensor, when the first tensor of the queue has. at: the gap's place in
-    the queue."""
+    The prefetch begins at the second use of the tensor that is `depth` places ahead in the queue
+    or, if there is no such tensor, of the first tensor in the queue. at: the gap's place in the
+    queue."""
     gap, ahead = queue[at], queue[max(at - depth, 0)]
     used, begins = book.stretch(gap, gap.until), book.stretch(ahead, ahead.until)
     return max(gap.until - (used - begins), gap.since + 1)

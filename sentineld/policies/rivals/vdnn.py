@@ -23,8 +23,8 @@ memory policy can't make it.
 `vdnn` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
 error "infeasible as published". `vdnn+slow` is our extension: tensors that do not fit into fast
 memory stay on the slow tier, those with the lowest cost per freed page first. The policy tries all
-modes in the order of `dyn` and keeps the plan with the shortest predicted step. So its predicted
-step is never longer than that of `dyn`.
+modes in the order of `dyn` and keeps the plan with the shortest predicted step. So this step is
+never longer than the predicted step of `dyn`.
 """
 
 from __future__ import annotations

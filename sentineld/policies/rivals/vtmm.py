@@ -11,7 +11,7 @@ hottest first; cold fast pages are demoted to make room, the coldest first. A qu
 saves work: the bits of pages that are known to be used are cleared less often. Published interval
 between scans: 600 ms.
 
-Bits are read without faults, so observing delays no access, unlike under `tpp` and `numab`. Left
+Bits are read without faults, so observation delays no access, unlike under `tpp` and `numab`. Left
 out: the cost of scanning and of flushing TLBs, dirty pages that a move has to copy again, and the
 division of fast memory between several virtual machines. All of these omissions favour the policy.
 """

@@ -8,14 +8,14 @@ reduce_interleave_weights() scales these bandwidths so that all weights add up t
 divisor. A process then gets its pages from the nodes in turn: from each node, as many pages as the
 node's weight. If a node is full, the page comes from the other node.
 
-The budget goes to the persistent tensors first, in the order of the profile's table of tensors: of
-each, the fast tier's share by weight is fast, until the budget is used up. It does not matter which
-pages of a persistent tensor are fast, so these are its first pages. The other tensors lie in an
-arena in the order of births, as an allocator would place them. From the arena's first page on, its
-pages alternate between the tiers until the budget is used up. So a tensor can be partly fast, and
-dead tensors' pages stay on their tier for the next tensors. In each turn, a tier gets its weight
-times a number of pages (`turn_pages()`). This number is 1 in the kernel; here it is larger if that
-is necessary to limit the number of regions.
+The budget goes to the persistent tensors first, in the order of the profile's table of tensors. Of
+each tensor's pages, the fast tier gets its share by weight, until the budget is used up. It does
+not matter which pages of a persistent tensor are fast, so these are its first pages. The other
+tensors lie in an arena in the order of births, as an allocator would place them. Beginning with the
+first page, the arena's pages alternate between the tiers until the budget is used up. So a tensor
+can be partly fast, and dead tensors' pages stay on their tier for the next tensors. In each turn, a
+tier gets its weight times a number of pages (`turn_pages()`). This number is 1 in the kernel; here
+it is larger if that is necessary to limit the number of regions.
 """
 
 from __future__ import annotations

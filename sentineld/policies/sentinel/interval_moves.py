@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published schedule for one interval length: promote and evict interval by interval.
 
-The schedule is found by simulating one step after another, until a step begins and ends with the
-same pages fast. At each boundary, these rules are applied:
+Steps are simulated until a step begins and ends with the same pages fast. Rules at each boundary:
 
-- Evict cold pages, that is, pages that neither the rest of the interval nor the next interval uses.
+- Evict cold pages: neither the rest of the interval nor the next interval uses them, and their
+  tensor does not die within the interval.
 - If the interval or the next one uses a tensor, the tensor is born fast, as long as there is room.
   Births take the room in the order in which they happen in the step.
 - Promote the pages that the next interval uses, those of the most accessed tensors first, as far as

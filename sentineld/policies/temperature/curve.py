@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slowdown of processes over swap as a function of their memory, from their temperatures.
+"""The slowdown of processes that use swap, as a function of memory, from page temperatures.
 
 The model: with N bytes of memory, the pages that would cause the most faults per second are
 resident. The slowdown is 1 + F * T, where F is the number of faults per second on all other pages,
@@ -56,7 +56,7 @@ def curve_of_rates(rates: Floats, pages: Integers, fault_s: float, fixed_bytes: 
 
 
 def differ(curve: Curve, other: Curve, share: float) -> bool:
-    """Whether the slowdowns of two curves differ by more than this share anywhere."""
+    """Whether the slowdowns of two curves differ by more than this share at any budget."""
     budgets = np.union1d(curve.budgets_bytes, other.budgets_bytes)
     one, two = curve.at(budgets), other.at(budgets)
     return bool(np.max(np.abs(one - two) / np.minimum(one, two)) > share)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accessed and dirty bits that the last scans found, and the temperature that they give.
+"""The accessed and dirty bits that the last scans found, and the temperature computed from them.
 
 The rule is that of vTMM (EuroSys 2023; HMM-V, arXiv 2209.13111): written pages are hotter than
 pages that are only read, because writes to slow memory cost more. The paper's text was not

@@ -25,7 +25,7 @@ LEVELS = 8
 
 
 class Scan(NamedTuple):
-    """What a scan does with each of N units."""
+    """The units whose bits a scan reads, and those whose bits it clears, as masks of N units."""
 
     examined: Mask  # (N,): read the accessed and dirty bits
     cleared: Mask  # (N,), only examined units: also clear these bits

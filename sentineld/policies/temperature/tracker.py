@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The temperatures of the pages of a process, scan by scan.
 
-The caller reads and clears the bits, by whatever means it has:
+The tracker selects units for each scan; the caller reads and clears their bits:
 
     scan = tracker.begin()
     ...read the accessed and dirty bits of scan.examined, clear those of scan.cleared...
@@ -24,7 +24,7 @@ class Tracker:
         self._levels = Levels(count, levels)
 
     def begin(self) -> Scan:
-        """Begin a scan: which bits to read, and which to clear."""
+        """Begin a scan; returns the units whose bits to read, and those whose bits to clear."""
         return self._levels.begin()
 
     def end(self, scan: Scan, accessed: Mask, written: Mask) -> None:

@@ -60,7 +60,7 @@ class SampledPages:
 
     @property
     def incomplete(self) -> bool:
-        """Whether samples of accessed pages may be missing without a record that says so."""
+        """Whether accessed pages may lack both a sample and a record that marks them as unknown."""
         return self.lost > 0 or not self.whole
 
 
@@ -193,7 +193,7 @@ class Sampling:
     def finish(self) -> SampledPages:
         """Disarm the pages; returns the page accesses sampled since arm(). With some backends this
         takes seconds. With the module, call collect() first. If sampling was given up, returns
-        none, as the backend `shim` does."""
+        no accesses, as with the backend `shim`."""
         if self._module is None:
             self.collect()
         samples, problem = self.samples(), self.problem
@@ -364,8 +364,8 @@ class Observing:
         watch only one process of the machine. The next call of sampling() or exact_sampling() opens
         a backend again.
 
-        A watch that owns the fds of the process ends in end_profile(): if no step could be sampled,
-        the next attempt needs these fds, which the process sends only once for a profile.
+        A watch that owns the fds of the process stays open until end_profile(): if no step could be
+        sampled, the next attempt needs these fds, which the process sends only once for a profile.
         """
         if not self._holds_fds:
             self.stop()

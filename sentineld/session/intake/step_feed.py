@@ -43,8 +43,8 @@ class StepFeed:
         records = self._segment.drain()
         self.found_records = records.size > 0
         if lost != self._lost:
-            # Records were lost before or among these records, so a step is incomplete. Discard them
-            # all.
+            # Records were lost before or among these records, so a step is incomplete. Discard all
+            # of these records.
             log.warning(
                 "%d records were lost: the ring was full",
                 lost - self._lost,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a process waits for moves at its barriers, or has stopped waiting after a time-out."""
+"""Detects whether a process waits for moves at its barriers or has stopped after a time-out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Barriers:
     soon as the moves of the barrier that timed out are complete (barrier_wait() in
     shim/native/boundary.c). The shim counts a stale heartbeat as a time-out, too. The shim reports
     neither the position (step and boundary) of the time-out nor the position at which waiting
-    begins again. For both, this class uses the position at which hold() notices the change.
+    begins again. In place of each, this class uses the position at which hold() detects the change.
 
     Barriers that the process passed before it followed the plan count as passed without waiting.
     """

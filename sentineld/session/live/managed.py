@@ -187,8 +187,8 @@ class Managed:
                 self.mover.notify(position)
             elif not idle:
                 # The shim stores a boundary's position before it writes to the eventfd. So the
-                # wake-up before this one may have read the position of this one's boundary. This
-                # can't happen twice in a row.
+                # previous wake-up may already have read this wake-up's position. That explains one
+                # wake-up without a new position, but not two in a row.
                 idle = True
             else:
                 self._stop.wait(IDLE_WAKE_UP_S)

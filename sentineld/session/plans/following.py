@@ -231,9 +231,9 @@ class Following:
     def stop(self) -> None:
         """Stop following the plan; pages stay where they are.
 
-        The process replays the plan's layout until it reads the next message. No moves are made any
-        longer, so no barrier may wait for them. The next plan's mover publishes its own position
-        when it starts.
+        The process replays the plan's layout until it reads the next message. No more moves are
+        made, so all barriers are opened. They stay open until the next plan's mover starts and
+        publishes the position up to which its moves are complete.
         """
         if self.correcting is not None:
             self.correcting.left()

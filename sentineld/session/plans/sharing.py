@@ -98,9 +98,9 @@ class Sharing:
         self._failed_bytes, self._again_s = share_bytes, time.monotonic() + AGAIN_S
 
     def settle(self, following: Following) -> None:
-        """Release the memory that the session holds, also as a budget of its own, beyond the live
-        plan's budget. Memory that is still charged is not released yet, because another session
-        could use it before the pages are demoted."""
+        """Release the memory beyond the live plan's budget that the session holds, as a share or as
+        a budget of its own. Memory that is still charged is not released yet, because another
+        session could use it before the pages are demoted."""
         budgets = self._machine.budgets_of(self._link)
         planned, managed = following.planned, following.managed
         held_bytes = budgets.held_bytes(self._link)

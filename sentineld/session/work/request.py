@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request: something that a session does for a waiting thread."""
+"""A request: an action of a session for a waiting thread."""
 
 from __future__ import annotations
 

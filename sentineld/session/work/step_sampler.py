@@ -240,13 +240,13 @@ class StepSampler:
 
     @property
     def problem(self) -> SentinelError | None:
-        """Why page sampling was given up: there were too many samples. From then on, only the step
-        that the framework observed will do. None: it was not given up."""
+        """Why page sampling was given up: there were too many samples. The sampled step must then
+        be the step that the framework observed. None: page sampling was not given up."""
         return None if self._sampling is None else self._sampling.problem
 
     @property
     def _exact(self) -> bool:
-        """Whether pages are sampled, by a backend with epochs."""
+        """Whether a backend with epochs samples pages."""
         return self._sampling is not None and self._sampling.exact and self.problem is None
 
     def _heap_grew(self) -> bool:
@@ -299,9 +299,9 @@ class StepSampler:
         return operators.first if self._exact or self._waited_s() > OP_ACCESSES_WAIT_S else None
 
     def overdue(self) -> bool:
-        """Whether the search for a step that was sampled completely has taken too long. If page
-        sampling was given up, raises that SentinelError instead: another search would end in the
-        same way."""
+        """Whether the search for a step that was sampled completely has taken too long. If it has,
+        and page sampling was given up, raises `problem` (SentinelError) instead: another search
+        would end in the same way."""
         operators = self.operators
         unanswered = operators.first is not None and operators.accesses is None
         wait_s = OP_ACCESSES_WAIT_S if unanswered and not self._exact else WHOLE_STEP_WAIT_S

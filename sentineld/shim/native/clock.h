@@ -14,7 +14,7 @@ static inline uint64_t clock_ns(clockid_t clock)
 	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-/* CLOCK_MONOTONIC, as in all words and records of the control segment. */
+/* The time on CLOCK_MONOTONIC, which all words and records of the control segment use. */
 static inline uint64_t now_ns(void)
 {
 	return clock_ns(CLOCK_MONOTONIC);

@@ -5,7 +5,7 @@
  * one speed, so a map (struct sentinel_residency) takes the place of the page table.
  * This process writes births and drops into the map. The daemon moves pages in batches, one
  * page after another. While a batch moves, this process records in the map which pages have
- * already arrived (flight.c). When the batch ends, the daemon records those that are missing.
+ * already arrived (flight.c). When the batch ends, the daemon records the remaining ones.
  * Like a page table, the map outlives the daemon.
  *
  * At each boundary, a stretch begins. The shim computes the delay that this stretch owes for
@@ -32,7 +32,7 @@ struct slot_birth {
 	uint8_t rest; /* value of the other pages */
 };
 
-/* A copy of struct sentinel_flight, and how many of its pages are in the map. */
+/* A copy of struct sentinel_flight, and the progress of recording its pages in the map. */
 struct flight {
 	uint64_t sequence; /* sentinel_flight.sequence of the copy; odd: there is no copy */
 	uint64_t begin_ns;
@@ -90,7 +90,7 @@ static inline struct sentinel_flight *emulation_flight(const struct emulation *e
 	return (void *)((char *)emulation->segment + emulation->flight_offset);
 }
 
-/* Which tiers serve a stretch's accesses. */
+/* The number of a stretch's accesses, how many of them are to fast memory, and their delay. */
 struct served {
 	uint32_t accesses; /* touched pages */
 	uint32_t fast; /* touched pages in fast memory */

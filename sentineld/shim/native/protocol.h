@@ -241,7 +241,7 @@ struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by s
 };
 
 /*
- * Header of the residency segment. After it come the arena's map and the heap's map, both 8-byte
+ * Header of the residency segment. The arena's map and the heap's map follow it, both 8-byte
  * aligned, with one byte for each page: 0 if absent, otherwise 1 + node. On emulated tiers, the
  * process writes births and drops; the daemon and the process write moves (see struct
  * sentinel_flight). The entry of a page in flight gives its source node. If node 0 is full, pages
@@ -382,8 +382,8 @@ struct sentinel_move { /* 32 bytes: paged tiers only; sorted by boundary */
 };
 
 /*
- * Header of the layout. After it come, in this order and each 8-byte aligned: slots, cuts (one
- * uint32_t cursor each, ascending), regions, waits, parts (sorted by slot, then by offset),
+ * Header of the layout. These tables follow it, in this order and each 8-byte aligned: slots, cuts
+ * (one uint32_t cursor each, ascending), regions, waits, parts (sorted by slot, then by offset),
  * accesses, huge ranges (ascending), moves.
  */
 struct sentinel_layout {

@@ -2,8 +2,8 @@
 /*
  * DAMON as an observer of this process, through sysfs, with its documented
  * defaults: a sampling interval of 5 ms, an aggregation interval of 100 ms, 10 to
- * 1000 regions. DAMON reports regions instead of pages. Only its cost is therefore
- * measured: this observer reports no pages.
+ * 1000 regions. DAMON reports regions instead of pages. Therefore, this observer
+ * reports no pages, and only its cost is measured.
  */
 #include "costs.h"
 #include "observers.h"

@@ -4,9 +4,10 @@
     python3 -m tests.bench.lengths [--rounds N] [--lengths NAME ...]
 
 A transformer is trained on emulated tiers (preset cxl), with a process and a daemon for each
-combination of lengths and policy. "eight" takes one of eight lengths at random in each step;
-"padded" takes the length of the longest of eight sentences of random length, as dynamic padding
-does. Each of the eight lengths also has a training of its own, whose plan is for this length only.
+combination of lengths and policy. With the lengths "eight", each step uses one of eight lengths at
+random. With "padded", it uses the length of the longest of eight sentences of random length, as
+with dynamic padding. Each of the eight lengths also has a training of its own, whose plan is for
+this length only.
 All trainings have the same budget: 20 % of the first training's peak. The trainings take turns.
 They share one CPU, and the daemons run on the other CPUs. Exit status 0 if every goal holds, 1 if
 not, 2 if something could not be measured.

@@ -48,7 +48,7 @@ def gain(first_touch: Sequence[Timed], ours: Sequence[Timed]) -> float:
 def summarise(
     steps: Mapping[tuple[str, str], Sequence[Timed]], diverged: Mapping[tuple[str, str], int]
 ) -> Json:
-    """Rows and goals.
+    """Compute the rows and check the goals.
 
     steps: the measured steps of each training, by lengths and policy. In trainings that differ only
     in the policy, the steps have the same sequence lengths in the same order.

@@ -80,7 +80,7 @@ def rows(model: str, raw: Json) -> list[Json]:
 
 
 def parts(one: Json, fast: Json, fast_s: float) -> Json:
-    """Break the measured steps down into parts: medians in seconds, with predictions.
+    """Return medians of the parts of the measured steps, with predictions. Times are in seconds.
 
     own_extra_seconds: the step time minus delay, wait and the all-fast step time of the same round.
         This time is real, not emulated. The timing model predicts only the part that births take.

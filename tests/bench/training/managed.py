@@ -122,7 +122,8 @@ class ManagedTraining:
     def saved(self) -> tuple[Plan, Profile]:
         """Return the live plan and its profile. Raises RuntimeError, SentinelError.
 
-        A newer plan may be pending, because the process adopts a plan only while it runs steps.
+        The live plan need not be the newest one: a plan becomes live only while the process runs
+        steps. The plan's file is therefore found by the id of the live layout.
         """
         layout_id = self.session()["layout_id"]
         for file in (self._folder / "state" / "sessions").glob(f"*.{layout_id}.npz"):

@@ -34,7 +34,7 @@ def check(report: Report) -> list[Verdict]:
 
 
 def _losses(title: str, one: Report) -> Verdict:
-    """Losses were compared bit for bit, as hexadecimal floats."""
+    """Check that the losses, as hexadecimal floats, equal those in RAM, bit for bit."""
     count = one["losses_compared"]
     return Verdict(
         f"{title}: same losses as all in RAM, bit for bit",

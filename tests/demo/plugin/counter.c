@@ -173,7 +173,7 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t va
 	}
 }
 
-/* data: the number of instructions of the block */
+/* Counts and charges instructions. data: their number in the block, without string operations. */
 static void on_block(unsigned int vcpu, void *data)
 {
 	uint64_t instructions = (uintptr_t)data;

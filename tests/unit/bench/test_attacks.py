@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of the attacks, and what it says if something was not measured."""
+"""The table of the attacks, also if the training's speed was not measured."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_energy_is_modelled_from_cores_and_the_disk() -> None:
     cores = 1.0 * CORE_W + 2.0 * WAITING_CORE_W
     disk = (1e6 * (304 + 20) + 2e6 * (20 + 462)) * 8e-12
     assert figures.joules(turn, 3.0) == pytest.approx(cores + 3.0 + disk)
-    busy = turn | {"cpu_s": 4.0}  # over step_s: the pager's threads use other cores
+    busy = turn | {"cpu_s": 4.0}  # more than step_s: the pager's threads use other cores
     assert figures.joules(busy, 3.0) == pytest.approx(4.0 * CORE_W + 3.0 + disk)
     found = figures.rows("toy", 0.4, raw())[0]
     assert found["energy_source"] == "modelled"

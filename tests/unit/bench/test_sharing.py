@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of a division with the best division, on curves that were made by hand."""
+"""Divisions of a shared budget, compared with the best division, for curves made by hand."""
 
 from __future__ import annotations
 

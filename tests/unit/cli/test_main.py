@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command group lists all verbs and imports only the requested one."""
+"""The command group lists all verbs, but imports only the module of the requested verb."""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ def test_names_that_users_choose_are_printed_without_control_characters(
             assert all(line.isprintable() for line in lines)
             assert any(line.startswith(f"/sys/fs/cgroup/{shown} ") for line in lines)
         status = ctl.output("status")
-        # A program needs the exact name, for example to detach the session.
+        # The JSON has the exact name, which a program needs, for example, to detach the session.
         listed = json.loads(ctl.output("status", "--json"))["sessions"]
     assert f"cgroup /sys/fs/cgroup/{shown}: 1 process, 1 left out ({shown}); " in status
     assert status.endswith(f"warning: process 4242: {shown} moved\n")

@@ -125,8 +125,8 @@ def test_many_small_messages_are_received_in_parts() -> None:
         sender.send({"number": number})
     received = receiver.receive()
     assert len(received) == MESSAGES_MAX
-    # The other messages have already been read from the socket, so an event loop would not notice
-    # them. has_message() reports them.
+    # The other messages have already been read from the socket, so the socket is not readable and
+    # would not wake an event loop. has_message() reports these messages.
     while receiver.has_message():
         received += receiver.receive()
     assert [message["number"] for message in received] == list(range(3 * MESSAGES_MAX))

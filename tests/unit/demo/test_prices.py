@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modelled clock's prices are those of the preset."""
+"""The modelled clock's times of loads and stores (its "prices") follow from the preset."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefetches within the bandwidth limit. The advice goes to a real process, whose pages need not be
-in swap: the kernel ignores it for the others.
+"""Prefetches within the bandwidth limit.
+
+The advice goes to a real process. Its pages need not be in swap, because the kernel ignores the
+advice for pages that are not in swap.
 
 tests/integration/test_temperature.py pages real programs out and in.
 """
@@ -102,7 +104,7 @@ def test_another_scan_replaces_the_rest(
     tested.keep(0, ALL * PAGE_BYTES)
     before_bytes = tested.prefetched_bytes
     tested.walk()
-    time.sleep(0.05)  # there is bandwidth for further pages
+    time.sleep(0.05)  # now there is bandwidth for further pages
     tested.keep(0, ALL * PAGE_BYTES)
     assert tested.prefetched_bytes == before_bytes < WANTED * PAGE_BYTES
 

@@ -12,7 +12,7 @@ from sentineld.heat.target import PROCESSES_MAX
 
 
 class Listed:
-    """A group of a number of processes."""
+    """A group of `count` processes."""
 
     name = title = cgroup = ""
     pid = 0

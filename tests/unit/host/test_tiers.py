@@ -193,7 +193,7 @@ def result(root: Path) -> str:
 
 
 def test_any_file_of_sysfs_may_be_unreadable(tmp_path: Path) -> None:
-    """The test replaces one file after the other by a folder, which cannot be read."""
+    """The test replaces each file in turn with a folder, which cannot be read as a file."""
     nodes = {
         0: Node(2048, True, "10 20", (30000, 30000, 100, 100)),
         1: Node(1024, False, "20 10", (10000, 5000, 300, 400)),

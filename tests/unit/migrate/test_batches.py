@@ -131,8 +131,8 @@ def test_early_demotions_make_small_batches_while_promotions_have_no_room() -> N
 
 
 def test_an_exact_batch_ends_with_the_demotions_that_the_process_may_wait_for() -> None:
-    """With exact=True, batches have no overhead, so short batches cost nothing: each batch ends
-    early, and done() rises early."""
+    """exact=True says that batches have no overhead, so short batches cost nothing. Therefore each
+    batch ends as soon as done() can rise."""
     rows = [(1, 3, 1, 0, 2), (1, 3, 1, 4, 1), (2, 3, 1, 8, 2), (3, 0, 1, 16, 2), (0, 1, 1, 24, 2)]
     world = World(rows, count=4, ahead=[0, 0, 0, 1, 2])
     world.schedule.pass_boundary(NO_DROPS)

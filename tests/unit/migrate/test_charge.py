@@ -41,8 +41,11 @@ def make(
     waits: tuple[int, int, int, int] = (-1, -1, -1, -1),
     heap_pages: tuple[int, int, int, int] = (0, 0, 0, 0),
 ) -> Charge:
-    """order: the births and drops, in the order in which they happen. None: in each stretch, the
-    births come before the drops."""
+    """The charge of a step with these births and drops.
+
+    order: the births and drops, in the order in which they happen. None: in each stretch, the
+        births come before the drops.
+    """
     if order is None:
         order = [(s, True, t, o, n) for s, t, _, o, n in births]
         order += [(s, False, 0, o, n) for s, o, n in drops]
@@ -199,7 +202,7 @@ class LockedMemory:
 
 @contextmanager
 def while_locked(query: Callable[[Memory], object]) -> Iterator[None]:
-    """Run a query of locked memory in another thread; the caller's block runs while it waits."""
+    """Run a query of locked memory in another thread; the `with` block runs while it waits."""
     memory = LockedMemory()
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(query, cast(Memory, memory))
@@ -212,7 +215,7 @@ def while_locked(query: Callable[[Memory], object]) -> Iterator[None]:
 
 
 def results(charge: Charge) -> tuple[int, list[int], list[int]]:
-    """What other threads read, read in a thread that must not wait."""
+    """The charge's figures, read in another thread. Fails if this thread has to wait."""
     with ThreadPoolExecutor(1) as pool:
         fast_bytes = pool.submit(charge.charged_bytes)
         by_tier = pool.submit(charge.resident_bytes)

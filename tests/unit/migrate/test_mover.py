@@ -377,13 +377,13 @@ def test_watched_pages_do_not_count_as_absent(restart: bool) -> None:
         assert armed <= memory.armed
         memory.arena = 0
         mover.unwatch(memory.armed.clear)
-        mover.notify(9 << 32)  # a read was postponed until now
+        mover.notify(9 << 32)  # the residency was not read again until now
         mover.work()
         assert mover.by_tier() == [4 * PAGE, 4 * PAGE]
 
 
 def test_pages_are_disarmed_before_the_residency_is_read_again() -> None:
-    """If the process reaches a step while the watch ends, the read waits until the end."""
+    """If a step begins while a watch ends, the residency is read only after the watch has ended."""
     memory = ArmedMemory()
     with running(memory) as run:
         mover = run.mover

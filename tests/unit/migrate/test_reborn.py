@@ -69,8 +69,8 @@ class OnePage:
 
 
 def test_a_page_that_is_reborn_in_the_stretch_in_which_its_move_ends_is_not_overlooked() -> None:
-    """In stretch 1, a tensor dies and another one is born in slow memory on its page. During this,
-    a call promotes the page; the call ends in stretch 1, too."""
+    """In stretch 1, a tensor dies and another one is born in slow memory on its page. A call that
+    promotes the page runs at the same time and also ends in stretch 1."""
     drops = np.array([(1, 0, PAGE)], DROP_DTYPE)
     births = np.array([(1, 1, True, 0, PAGE)], BIRTH_DTYPE)
     events = np.array([(1, False, 0, 0, PAGE), (1, True, 1, 0, PAGE)], EVENT_DTYPE)

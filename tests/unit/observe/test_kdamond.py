@@ -97,7 +97,8 @@ def test_a_kdamond_on_frames_is_taken_over_once_its_daemon_has_died(
     daemon.kill()
     daemon.wait()
     assert usable(kdamonds, os.getpid(), operations=operations) is None
-    # A kdamond on a process ends when the process exits, so this one is not left behind.
+    # A kdamond that watches a process ends by itself when this process exits, so it is not taken
+    # over.
     write(kdamonds, "0/contexts/0/operations", "fvaddr\n")
     assert usable(kdamonds, os.getpid(), operations=operations) is not None
     # This program watches frames, but has not written its pid.

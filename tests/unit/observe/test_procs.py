@@ -282,7 +282,7 @@ def test_a_descendant_that_is_tracked_has_a_tree_of_its_own(
     watching.track(parent, US)
     assert watching.processes(parent) == sorted([parent, child, grandchild])
     watching.track(child, US)
-    watching.track(parent, US)  # another look at the tree
+    watching.track(parent, US)  # finds the tree's descendants again
     assert watching.processes(parent) == [parent]
     assert watching.processes(child) == sorted([child, grandchild])
     watching.untrack(parent)
@@ -306,8 +306,9 @@ def test_a_descendant_returns_to_the_tree_of_its_parent(three_generations: int) 
 
 
 def test_a_tree_of_its_own_is_charged_to_its_user(three_generations: int) -> None:
-    """The descendants of root's launcher no longer count for root once a user's training among them
-    is tracked."""
+    """If a user's training is tracked in the tree of root's launcher, the training and its
+    descendants no longer count as descendants of root's tree. The training's descendants count for
+    the user."""
     watcher = ProcessWatcher(lambda event: None, Limits(of_user=1, of_root=2, total=1))
     parent = three_generations
     (child,) = children(parent)
@@ -336,7 +337,7 @@ def trees() -> Iterator[list[Tree]]:
 
 
 def followed(watcher: ProcessWatcher, tree: Tree) -> int:
-    """The number of processes that are followed in a tree, after another look at it."""
+    """Track the tree again; return the number of its processes that are followed."""
     watcher.track(tree.process.pid, US)
     return len(watcher.processes(tree.process.pid))
 

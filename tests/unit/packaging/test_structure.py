@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structure that docs/architecture.md describes: imports between packages go in one direction
-only, and some packages only compute: they use no clock, thread, process or kernel interface."""
+"""The structure that docs/architecture.md describes.
+
+Imports between packages go in one direction only. Some packages only compute: they use no clock,
+thread, process or kernel interface.
+"""
 
 from __future__ import annotations
 

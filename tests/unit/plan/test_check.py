@@ -138,7 +138,7 @@ def test_one_page_over_the_budget_is_rejected() -> None:
 def test_a_budget_requires_a_tier_for_each_persistent_page() -> None:
     plan = moves(toy_plan())
     verify(plan, toy_profile(), 7 * PAGE)
-    # Without initial ranges, and without those of the state's last two pages.
+    # First without any initial ranges, then without the range of the state's last two pages.
     for lacking in (plan.initial[:0], plan.initial[[0, 2]]):
         kept = replace(plan, initial=lacking)
         verify(kept, toy_profile(), None)

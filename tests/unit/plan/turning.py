@@ -84,7 +84,7 @@ def step(
 
 @st.composite
 def steps(draw: st.DrawFn) -> tuple[Plan, Profile]:
-    """Tensors on ten pages; each event is one birth or one death.
+    """Steps of tensors on ten pages; each event is one birth or one death.
 
     No tensor is born in a stretch and dies in the same stretch of the next step: residency() would
     count such a tensor for the whole stretch.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step of two stretches, and short ways to write its samples and accesses."""
+"""A step of two stretches, and functions that make samples and accesses for it."""
 
 from __future__ import annotations
 

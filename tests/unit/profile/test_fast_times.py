@@ -14,12 +14,13 @@ from sentineld.profile.fast_times import slow_shares, with_fast_times
 
 MIB = 1 << 20
 PAGES = MIB // 4096
-# A slow byte takes 2 ns more to read and 3 ns more to write; a fast byte takes 1 ns.
+# A byte in fast memory takes 1 ns to read or to write. In slow memory, it takes 2 ns more to read
+# and 3 ns more to write.
 TIMING = Timing(2.0, 3.0, 1.0, 1.0, fast_read_ns_per_byte=1.0, fast_write_ns_per_byte=1.0)
 
 
 def profile(*rows: tuple[int, int, int, int, int], times: tuple[int, ...]) -> Profile:
-    """rows: (stretch, tensor, bytes read, bytes written, pages); each tensor is 1 MiB large."""
+    """A profile of tensors of 1 MiB. rows: (stretch, tensor, bytes read, bytes written, pages)."""
     tensors = np.zeros(1 + max(row[1] for row in rows), TENSOR_DTYPE)
     tensors["bytes"] = MIB
     stretches = np.zeros(len(times), STRETCH_DTYPE)

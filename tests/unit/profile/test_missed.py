@@ -19,10 +19,10 @@ from tests.unit.trainer import PAGE
 @pytest.mark.parametrize(
     ("unknown", "page_count"),
     [
-        ((), 0),  # the operator uses only the tensor's shape: both pages were watched
+        ((), 0),  # both pages were watched: the operator uses only the tensor's shape
         (((16, 5, ACCESS_UNKNOWN),), 1),
         (((17, 5, ACCESS_UNKNOWN), (16, 5, ACCESS_UNKNOWN)), 2),
-        (((18, 5, ACCESS_UNKNOWN), (15, 5, ACCESS_UNKNOWN)), 0),  # pages of no or another tensor
+        (((18, 5, ACCESS_UNKNOWN), (15, 5, ACCESS_UNKNOWN)), 0),  # pages of B and of no tensor
         (((16, 6, ACCESS_UNKNOWN),), 0),  # another stretch
         (((16, 4, ACCESS_UNKNOWN), (16, 7, ACCESS_UNKNOWN)), 0),  # other steps
     ],

@@ -71,7 +71,8 @@ def test_a_huge_page_armed_again_many_times_takes_no_memory_for_each_time() -> N
     assert rows(profile) == [(0, 0, 0, 2 * PAGE, 2), (0, 1, 0, 2 * PAGE, 2)]
     assert profile.accesses["page_accesses"].tolist() == [200_000, 200_000]
     assert profile.unattributed_pages == 508
-    assert peak_bytes < 100 * len(seen)  # a key for each page and time would take 4 KiB
+    # With a key for each page and time, each sample would take 4 KiB.
+    assert peak_bytes < 100 * len(seen)
 
 
 def test_samples_of_no_epoch_of_the_step_are_ignored_in_parts_too(

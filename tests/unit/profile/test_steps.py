@@ -14,8 +14,8 @@ from tests.unit.trainer import PAGE, Trainer
 
 
 def run(steps: int, sizes: tuple[int, ...] = (2 * PAGE, PAGE)) -> Trainer:
-    """Each step frees the tensor that the previous step kept, allocates two tensors, frees the
-    first of them and keeps the second."""
+    """Train this many steps. Each step frees the tensor that the previous step kept, allocates two
+    tensors, frees the first of them and keeps the second."""
     trainer = Trainer()
     trainer.alloc(3 * PAGE)
     kept = None

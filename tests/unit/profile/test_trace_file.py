@@ -181,7 +181,7 @@ def test_any_trace_is_restored(trace: Trace) -> None:
 
 
 def test_texts_become_printable() -> None:
-    """The traces of other users can have names that are sequences for a terminal."""
+    """Names in the traces of other users can contain escape sequences for a terminal."""
     parts = parts_of(DATA)
     text("facts", {"kernel": "6.1\x1b[2J", "notes": ["\udcff"]})(parts)
     text("layers", ["a\nb"])(parts)

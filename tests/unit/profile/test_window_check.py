@@ -18,7 +18,8 @@ PAGE = 4096
 
 
 def profile(tensors: list[tuple[int, int]], reported: list[tuple[int, int, int]]) -> Profile:
-    """tensors: (first page, pages); reported: accesses as (tensor, bytes read, bytes written)."""
+    """A profile. tensors: (first page, pages). reported: (tensor, bytes read, bytes written) of
+    each access."""
     table = np.zeros(len(tensors), TENSOR_DTYPE)
     table["address"] = [first * PAGE for first, _ in tensors]
     table["bytes"] = [pages * PAGE for _, pages in tensors]

@@ -145,7 +145,7 @@ def test_cells_of_a_plan_have_tier_and_moves() -> None:
     assert found["name"] == "planned"
     cells = unpacked(found["cells"]).reshape(found["rows"], 4)
     fast, slow = 1 + pages.FAST_LEVELS, 1
-    # The first page of the state: demoted from boundary 0, promoted from boundary 2.
+    # The demotion of the state's first page begins at boundary 0, its promotion at boundary 2.
     assert cells[0].tolist() == [fast | pages.DOWN_CELL, slow, slow | pages.UP_CELL, fast]
     assert cells[4].tolist() == [fast] * 4  # the parameter
     assert cells[6].tolist() == [fast, 0, 0, 0]  # the scratch tensor

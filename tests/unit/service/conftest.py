@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A socket in the service manager's place."""
+"""A socket that stands in for the service manager's notification socket."""
 
 from __future__ import annotations
 

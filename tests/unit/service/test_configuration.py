@@ -42,7 +42,7 @@ def test_the_policies_of_rules_are_checked(tmp_path: Path, policy: str, problem:
 
 
 class Reloading:
-    """A machine on emulated tiers, and the reloader of its file."""
+    """A machine on emulated tiers, and the reloader of its configuration file."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "config.toml"

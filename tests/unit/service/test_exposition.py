@@ -32,7 +32,7 @@ def prepared(help_text: str = "A text.", label: str = "a", value: float = 1.5) -
 
 
 class AsClient(Collector):
-    """The same metrics, as prometheus_client has them."""
+    """Passes the same metrics to prometheus_client."""
 
     def __init__(self, prepared: Sequence[Family]) -> None:
         self._prepared = prepared

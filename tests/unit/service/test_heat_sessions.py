@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verbs and the daemon's end while the session of a process without the shim is stuck in a turn."""
+"""Verbs and the daemon's shutdown while a session without the shim is stuck.
+
+The session is stuck in a turn, its periodic check of the processes.
+"""
 
 from __future__ import annotations
 
@@ -110,5 +113,6 @@ def test_a_new_budget_whose_caller_hangs_up_is_not_set(stuck: Stuck) -> None:
     with pytest.raises(SentinelError, match="the caller has hung up"):
         in_time(stuck, stuck.sessions.attach, stuck.caller(gone=True), arguments)
     stuck.let.set()
-    stuck.sessions.detach(stuck.caller(), stuck.arguments)  # after the attach, in the same thread
+    # The session's thread handles this verb after the attach.
+    stuck.sessions.detach(stuck.caller(), stuck.arguments)
     assert session.goal == before

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of the systemd journal, received at a datagram socket in journald's place."""
+"""Entries of the systemd journal, received by a socket that stands in for journald's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def decoded(datagram: bytes) -> dict[str, str]:
 
 
 class Journal:
-    """A socket in journald's place, and a logger whose handler sends to it."""
+    """A socket that stands in for journald's, and a logger whose handler sends to it."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "journal"

@@ -189,7 +189,8 @@ def test_a_plan_of_a_version_that_saved_no_nodes_is_not_resumed(
 def test_files_that_cannot_be_removed_are_logged(
     states: StateFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Even root can't unlink a folder, so neither forget() nor StateFiles() can delete these files.
+    # The state files are folders here: even root can't unlink a folder, so neither forget() nor
+    # StateFiles() can delete them.
     (tmp_path / "sessions" / f"{NAME}.json").mkdir()
     (tmp_path / "sessions" / "4194999-5.json").mkdir()
     states.forget(NAME)

@@ -61,7 +61,10 @@ uint64_t test_heap_live_pages(const struct heap *heap)
 	return heap->live_pages;
 }
 
-/* Returns the number of blocks; 0 if they do not cover the heap exactly, or if two free blocks are adjacent. */
+/*
+ * Returns the number of blocks; 0 if they do not cover the heap exactly, or if two free blocks are
+ * adjacent.
+ */
 uint32_t test_heap_blocks(const struct heap *heap)
 {
 	uint32_t count = 0, page = 0;

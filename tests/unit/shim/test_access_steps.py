@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of a training that forks, validates in a step, trains in several threads, is interrupted.
+"""Steps of a training that forks, validates in a step, uses several threads, or is interrupted.
 
-The training's script is also its daemon.
+The training's script also acts as the daemon.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ all_found["interrupted"] = found
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    """What each script has found; all scripts run in one process."""
+    """The results of each script; all scripts run in one process."""
     scripts = FORKS + FORKS_ALWAYS + VALIDATES + THREADS + ENDED_THREAD + ALWAYS + INTERRUPTED
     seen: dict[str, Any] = shimmed(TRAINING + scripts + "print(json.dumps(all_found))")
     return seen

@@ -128,7 +128,8 @@ def test_only_slots_with_drop_lose_their_pages(harness: ctypes.CDLL) -> None:
 
 
 PARTS = [
-    # Parts (slot, first page, pages). Slot 0 has pages 1 to 5 and drops only parts of them.
+    # Parts (slot, first page, pages). Slot 0 has pages 1 to 5 and the flag DROP_PARTS, slot 1 has
+    # page 6 and lacks this flag.
     ([(0, 1, 1), (0, 3, 2)], ""),
     ([(0, 1, 5)], ""),
     ([(0, 0, 1)], "lies outside its slot"),

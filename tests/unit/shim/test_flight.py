@@ -31,7 +31,7 @@ class Flying(Emulation):
     def begin(
         self, ranges: list[tuple[int, int, int]], node: int, begin_ns: int = BEGIN_NS
     ) -> None:
-        """ranges: (first page, pages, 0 for the arena or 1 for the heap)."""
+        """Begin a batch. ranges: (first page, pages, 0 for the arena or 1 for the heap)."""
         assert self.segment.flight is not None
         self.segment.flight.begin(ranges, node, begin_ns, PAGE_NS)
 
@@ -140,8 +140,8 @@ def test_pages_in_flight_to_fast_memory_have_room_until_they_arrive(flying: Flyi
 
 
 class Births(Clock):
-    """A clock for which, in each sleep, all pages that are in flight arrive by then, and then the
-    tensor of slot 0 is born and dropped."""
+    """A clock. At the end of each sleep, the pages that have moved by then are marked as arrived.
+    Then the tensor of slot 0 is born and dropped."""
 
     def __init__(self, flying: Flying) -> None:
         self._flying, self._now_ns = flying, BEGIN_NS
@@ -181,7 +181,8 @@ def test_pages_of_a_batch_that_has_not_begun_have_room(flying: Flying) -> None:
     memory.move_pages(addresses[:6], 0)
     bucket.take(8 * PAGE, clock.now_ns())
     memory.move_pages(addresses[6:], 0)
-    # The fast node has 12 pages: 3 are in use, 6 are in the first batch, and 3 in the second.
+    # The fast node has 12 pages: 3 are in use, 6 are in the first batch, and the second batch gets
+    # the remaining 3.
     assert clock.born == [[FAST, FAST, FAST, SLOW], [SLOW] * 4, [SLOW] * 4]
 
 

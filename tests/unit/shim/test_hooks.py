@@ -160,7 +160,8 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    """By scenario, the boundaries of a step, as (kind, name of the layer)."""
+    """The JSON value that STEPS prints. Boundaries are [kind, name of the layer], except in the
+    scenario "with loss": there, they are numbers of layers."""
     passed: dict[str, Any] = shimmed(TRAINING + STEPS)
     return passed
 

@@ -107,7 +107,7 @@ def test_a_spec_is_as_without_the_hook_however_often_it_is_asked_for(log: list[s
     assert installed in sys.meta_path
     importlib.import_module(NAME)
     assert log == ["before", "torch", "after"]
-    # Only the first execution is hooked, whichever spec it is executed by.
+    # Only the module's first execution is hooked, no matter which spec's loader executes it.
     for spec in (first, second):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))  # type: ignore[union-attr, arg-type]
     assert log == ["before", "torch", "after", "torch", "torch"]

@@ -267,8 +267,9 @@ def test_no_policy_beats_the_bound_or_exceeds_its_budget(
 
 
 def test_steps_wait_for_the_writes_that_their_accesses_cause() -> None:
-    # Stretch 0 fetches 64 pages in 1 s and changes them. To write them takes another 4 s, of which
-    # stretch 1 can hide 1 s as far as its 16 free frames allow: as long as 16 pages are written.
+    # Stretch 0 fetches 64 pages in 1 s and changes them. Writing them takes another 4 s. Because 16
+    # frames are free, the last 16 pages need not be written before stretch 1 begins: it hides the
+    # 1 s that their writes take.
     profile, tiers = lap(2, Life(64, (0,), written_in=(0,))), paged_tiers(64.0, 16.0)
     found = simulate(profile, policy("slow-only"), tiers, 16 * PAGE)
     assert found.repeats

@@ -134,7 +134,7 @@ def full() -> dict[str, object]:
     """Move pages to a full slow node, and compare the reported statuses with the true nodes."""
     room_before = Capacity(discover()).best_node(1)[1]
     with filled(SLOW, leave_bytes=8 << 20):
-        # More than what the kernel makes room for by reclaim and between its watermarks.
+        # More pages than the node can take, even with reclaim and the memory between watermarks.
         memory = Memory(64 * 256, FAST)
         room = Capacity(discover()).best_node(1)[1]
         result = move_pages(os.getpid(), memory.pages, SLOW)

@@ -26,9 +26,9 @@
    A page that last arrived in an earlier stretch does not count either: nearly all pages that are
    out arrive again in the next step, and the plan has chosen the stretches in which they are in
    memory. A distance of D pages stays in use until the next stretch begins, or until more than
-   REUSE_TURNS * D pages have arrived since note_reuse() last recorded a reuse. The distance outlives
-   the last recorded reuse because note_reuse() does not see every reuse: an access to a page that is
-   in memory causes no fault. */
+   REUSE_TURNS * D pages have arrived since note_reuse() last recorded a reuse. It stays in use that
+   long because note_reuse() is not called for every reuse: an access to a page that is in memory
+   causes no fault. */
 #define REUSE_SHARE 3u
 #define REUSE_TURNS 2u
 

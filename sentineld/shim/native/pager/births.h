@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Born pages get frames. The functions need the lock. */
+/* Gives frames to born pages. The functions need the lock. */
 #ifndef SENTINELD_SHIM_BIRTHS_H
 #define SENTINELD_SHIM_BIRTHS_H
 

@@ -13,10 +13,10 @@
 #define MULTIPLIER 0x9e3779b97f4a7c15ull
 #define LANE_MULTIPLIER 0x9e3779b1ull
 
-/* mix() carries high bits to lower ones by this shift. A change of bit 63 alone, the sign of a number,
-   changes exactly two bits of the state: 63 and 63 - SHIFT. If the shift were a multiple of 8, these two
-   bits could be the signs of two numbers in the lane's next word, and a change of both signs would give
-   the state its former value. An odd shift never takes a bit to the same place in another number. */
+/* mix() XORs each bit into the bit SHIFT positions lower. A change of bit 63 alone, the sign of a
+   number, changes exactly two bits of the state: 63 and 63 - SHIFT. If SHIFT were a multiple of 8,
+   both bits could be signs of two numbers in the lane's next word, and a change of both signs would
+   restore the state. An odd SHIFT never takes a bit to the same place in another number. */
 #define SHIFT 29
 
 static uint64_t mix(uint64_t state, uint64_t word, uint64_t multiplier)

@@ -6,10 +6,10 @@
  * fork(), and so may the processes that it forks. The parent must not reuse these parts of
  * the file until all these processes have ended or called exec(). To detect this, the parent
  * creates and maps a new memfd before each fork(), and unmaps it afterwards. The child
- * inherits the mapping, and only an exit or an exec() ends it: unlike a pipe, it remains if
- * the child closes all its descriptors. A memfd can be sealed against writing only if no
- * process has a shared mapping of it (mm/memfd.c in Linux). So when the parent succeeds in
- * sealing the memfd, all these processes have ended or called exec().
+ * inherits the mapping, which lasts until an exit or an exec(). The end of a pipe would not
+ * do, because a child can close all its descriptors. A memfd can be sealed against writing
+ * only if no process has a shared mapping of it (mm/memfd.c in Linux). So when the parent
+ * succeeds in sealing the memfd, all these processes have ended or called exec().
  */
 #define _GNU_SOURCE
 #include "children.h"
@@ -20,8 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Holder (see filespace.h) of the file pages of children without a memfd. The parent does not notice
-   when such a child ends, and therefore never releases these pages. */
+/* Holder (see filespace.h) of the file pages of children without a memfd. The parent cannot detect
+   the end of such a child, and therefore never releases these pages. */
 #define UNNOTICED 0u
 
 /* A forked child with all processes that it forks. */

@@ -24,8 +24,8 @@
 #define BUSY_TRIES 8
 #define BUSY_TRIES_LATER 1
 
-/* Maximum number of pages whose eviction pager_evict() begins without releasing the lock. This takes
-   less than a millisecond; a birth or a fault may have to wait that long. */
+/* Maximum number of pages whose eviction pager_evict() begins without releasing the lock. Beginning
+   so many evictions takes less than a millisecond; a birth or fault may have to wait that long. */
 #define LOCKED_PAGES 1024u
 
 /* Write to the page without changing it. After fork() the parent shares its pages with the child, and
@@ -40,7 +40,7 @@ static void stop_sharing(void *page)
 static void get_own_frame(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	stop_sharing(page_address(pager, range, page));
-	/* If the page was shared, it has another frame now. */
+	/* A shared page has another frame now. Count the frame as single in any case. */
 	frames_forget(&pager->frames, range->home + page);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages leave memory. The functions need the lock. */
+/* Evicts pages: moves them from memory to the file. The functions need the lock. */
 #ifndef SENTINELD_SHIM_EVICT_H
 #define SENTINELD_SHIM_EVICT_H
 

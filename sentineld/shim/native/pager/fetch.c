@@ -37,8 +37,8 @@ static uint64_t free_for_plan(struct pager *pager, uint64_t pages)
 	return free_above(pager, frames_floor(pager), pages);
 }
 
-/* Number of frames that reading ahead may use. It leaves some frames free for the first pages of
-   other faults: without free frames, these faults would evict planned pages. */
+/* Number of frames that reading ahead may use. frames_floor() / 2 free frames are left for the
+   first pages of other faults, which would otherwise evict planned pages. */
 static uint64_t free_for_ahead(struct pager *pager, uint64_t pages)
 {
 	return free_above(pager, frames_floor(pager) / 2, pages);

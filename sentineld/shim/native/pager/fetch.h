@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages arrive in memory. The functions need the lock. */
+/* Fetches pages: reads them from the file into memory. The functions need the lock. */
 #ifndef SENTINELD_SHIM_FETCH_H
 #define SENTINELD_SHIM_FETCH_H
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The pages that a forked child sees. The child inherits the pages that are in memory. The
- * pages that are out would read as zeros in the child, because a child does not inherit
- * userfaultfd registrations. So the child maps the file's copies of these pages at the
- * pages' addresses. If there would be too many mappings, the child reads the copies
- * instead.
+ * Gives a forked child the contents of its parent's pages. The child inherits the pages that
+ * are in memory. The pages that are out would read as zeros in the child, because a child does
+ * not inherit userfaultfd registrations. So the child maps the file's copies of these pages at
+ * the pages' addresses. After a limited number of mappings, it reads the other copies into its
+ * memory instead.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -17,7 +17,7 @@
  * An access to a page that is out fetches this page and some pages next to it.
  * A page that has not changed since it was last written to the file is evicted without
  * another write. Faults evict pages if frames are scarce. pager_born() evicts no pages, and
- * pager_fetch() evicts only pages that no plan expects in memory. All functions may be
+ * pager_fetch() evicts only pages that are not planned to be in memory. All functions may be
  * called by any thread.
  */
 #ifndef SENTINELD_SHIM_PAGER_H

@@ -91,7 +91,7 @@ struct paged_range {
 	/* 1: the page was the first page of the last pager_born() call that included it, so a tensor
 	   begins here */
 	uint8_t *begins;
-	uint8_t *pending; /* 1: pager_born() has found no frame for the page, which is still absent */
+	uint8_t *pending; /* 1: the page is still absent: pager_born() gave it no frame */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
 	/* 1: the page arrived or was born since the hand of the clock algorithm last passed it */
 	uint8_t *recent;

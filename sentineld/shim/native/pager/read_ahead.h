@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How many pages a fault fetches. A fault that continues a sequence of accesses
+ * Decides how many pages a fault fetches. A fault that continues a sequence of accesses
  * fetches twice as many pages as the sequence's previous fault, as in the kernel's
  * mm/readahead.c. If the previous fault had already fetched the page that is now
  * accessed, the page was evicted before its use. Then the new fault fetches half as
@@ -71,7 +71,7 @@ struct read_ahead_fault {
 	uint64_t page;
 	/* The first page of the tensor that contains the page, and the first page after this tensor. The
 	   search for each is limited (TENSOR_PAGES_MAX in faults.c); if it stops at the limit, the value
-	   is nearer to the page than the tensor's begin or end. */
+	   is nearer to the page than the tensor's beginning or end. */
 	uint64_t tensor_begin, tensor_end;
 	uint32_t arrivals; /* pager->arrivals */
 	/* A stream has ended if its last fault came before pager->arrivals reached this value.

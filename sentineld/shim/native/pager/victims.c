@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which pages are evicted if frames are needed or the budget is exceeded. */
+/* Decides which pages are evicted if frames are needed or the budget is exceeded. */
 #include "victims.h"
 
 #include <string.h>

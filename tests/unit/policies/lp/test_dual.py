@@ -37,8 +37,11 @@ def everywhere(groups: Groups) -> list[np.ndarray[tuple[int], np.dtype[np.int64]
 def problem(
     pages: int, pages_per_s: float, toy: bool, kind: str | float = "plain"
 ) -> tuple[Groups, Limits]:
-    """kind: the name of a variant of the timing model or, for paged tiers, the time of a write
-    divided by the time of a read."""
+    """The groups and limits of a program for the large toy or for a small training.
+
+    kind: the name of a variant of the timing model or, for paged tiers, the time of a write
+        divided by the time of a read.
+    """
     profile = large_profile() if toy else profiled(NETWORK, (3, 7, 12, 20))[0]
     # On paged tiers, every second access only reads, so that there are clean pages.
     rows = profile.accesses.copy()

@@ -60,9 +60,12 @@ def test_tensors_that_are_alike_are_one_group() -> None:
 
 def test_a_group_is_alive_at_the_points_between_its_birth_and_death() -> None:
     groups = groups_of(large_profile(), timing_of(tiers(1.0)))
-    # The pressure points are: 0, the beginning of stretch 0; 1, after the births in stretch 0; 2,
-    # the beginning of stretch 1; 3, after the gradient's birth in stretch 2; 4, the beginning of
-    # stretch 3.
+    # The pressure points are:
+    # 0  the beginning of stretch 0
+    # 1  after the births in stretch 0
+    # 2  the beginning of stretch 1
+    # 3  after the gradient's birth in stretch 2
+    # 4  the beginning of stretch 3
     lived = {
         int(rows[0]): (points.tolist(), positions.tolist())
         for rows, (points, positions) in zip(groups.members, groups.lived_points, strict=True)

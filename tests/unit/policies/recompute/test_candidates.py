@@ -24,7 +24,7 @@ OF_Y = Recomputation(2, 2, 5, ((Y, 3),), frozenset({X, W}), 10_000)
 
 
 def with_access(profile: Profile, stretch: int, tensor: int, how: str) -> Profile:
-    """The profile with this access instead of the tensor's access in the stretch, if it has one."""
+    """The profile with this access, which replaces any access to the same tensor in the stretch."""
     rows = profile.accesses
     others = rows[(rows["stretch"] != stretch) | (rows["tensor"] != tensor)]
     new = np.array([row(profile.tensors, stretch, tensor, how)], ACCESS_DTYPE)

@@ -19,7 +19,10 @@ def observation(
     stretch: int = 0,
     latencies_ns: tuple[float, float] = (1.0, 2.0),
 ) -> Observation:
-    """written: 1 for each cell that was written to; None: no cell was written to."""
+    """An observation of cells of ten pages each.
+
+    written: 1 for each cell that was written to; None: no cell was written to.
+    """
     pages = np.full(len(fast), 10)
     return Observation(
         now_ns=now_ns,

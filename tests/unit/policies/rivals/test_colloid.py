@@ -35,7 +35,7 @@ class Modified:
 
 
 def seen(fast_ns: float, slow_ns: float) -> Observation:
-    """Cells 1 and 2 are fast. Cell 0 has 20 of 100 accesses, cell 1 10, cell 2 50, cell 3 20."""
+    """Cells 1 and 2 are fast. Cells 0 to 3 have 20, 10, 50 and 20 % of the accesses."""
     return observation([2, 1, 5, 2], [0, 10, 10, 0], latencies_ns=(fast_ns, slow_ns))
 
 

@@ -21,8 +21,11 @@ PAGE_NS = 0.75 * PAGE
 
 
 def plan(fast: list[bool], state: int, parameter: int, budget: int = 99 * LARGE) -> Plan:
-    """fast: whether activation, scratch and gradient are fast. state, parameter: number of fast
-    pages of each of these two tensors."""
+    """A plan of fixed_plan() for the large toy.
+
+    fast: whether activation, scratch and gradient are fast.
+    state, parameter: number of fast pages of each of these two tensors.
+    """
     return fixed_plan(
         "fixed",
         large_profile(),

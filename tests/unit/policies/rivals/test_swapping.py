@@ -103,13 +103,13 @@ def test_a_policy_without_a_plan_names_its_obstacle(name: str) -> None:
 
 
 def with_short_lived() -> Profile:
-    """64 pages live in stretch 2 only. 64 other pages are used in stretches 0 and 4."""
+    """Two tensors of 64 pages: one lives in stretch 2 only, a persistent one is used in 0 and 4."""
     return lap(5, Life(64, (0, 4)), Life(64, (2,), (2, 2)))
 
 
 @pytest.mark.parametrize("name", ["g10", "capuchin", "swapadvisor", "tensile"])
 def test_short_lived_tensors_leave_their_room_when_they_die(name: str) -> None:
-    # The budget has room for one of the tensors. The long-lived one is away in stretch 2.
+    # The budget has room for one of the tensors. The persistent one is slow in stretch 2.
     profile, budget = with_short_lived(), 72 * PAGE
     plan = policy(name).plan(profile, moving(64), budget)
     verify(plan, profile, budget)
@@ -138,8 +138,8 @@ def test_a_pool_saves_births_if_it_fits(pages: int, pool: bool) -> None:
 
 
 def with_cuts(profile: Profile, every: int) -> Profile:
-    """The profile with a cut, in place of a layer's beginning, at most boundaries. Only every
-    `every`-th stretch begins a layer, so some short-lived tensors live in several stretches."""
+    """The profile, changed so that only every `every`-th stretch begins a layer. All other
+    stretches begin at a cut, so some short-lived tensors live in several stretches."""
     stretches = profile.stretches.copy()
     stretches["kind"][np.arange(len(stretches)) % every != 0] = Boundary.CUT
     return replace(profile, stretches=stretches)
@@ -155,8 +155,8 @@ def test_a_book_s_usage_is_that_of_its_plan(profile: Profile, every: int, swaps:
     for gap in gaps(book) if swaps else []:
         book.try_swap(gap)
     plan = swapping_plan("mine", book, tiers, 2 * profile.peak_bytes, ())
-    # A page takes up room in the book from the beginning of its promotion, in the plan's peak from
-    # the end of it.
+    # In the book, a page takes up room from the beginning of its promotion. In the plan's peak, it
+    # takes up room from the end of its promotion.
     up = plan.moves[plan.moves["tier"] == 0]
     rising = np.bincount(up["boundary"], up["bytes"] // PAGE, minlength=profile.stretch_count)
     peaks = peak_fast_pages(plan, profile, residency(plan, profile))

@@ -131,7 +131,8 @@ def test_short_lived_tensors_beyond_the_budget_are_slow_or_refused() -> None:
     book = open_book(profile, moving(64), 72 * PAGE, accesses_slow=True)
     assert book.short.tolist() == [1]
     assert book.slow.tolist() == [True, False, False]
-    # The small tensor takes room in stretch 1, in which it lives, the persistent one in all.
+    # The small tensor takes room in stretch 1, in which it lives. The persistent tensor takes room
+    # in all stretches.
     assert book.usage.tolist() == [32, 16 + 32, 32]
     # The small tensor fits in a quarter of the room, but not in a fifth.
     for share, short in ((0.2, []), (0.25, [1])):
@@ -141,11 +142,12 @@ def test_short_lived_tensors_beyond_the_budget_are_slow_or_refused() -> None:
 
 
 def test_a_short_lived_tensor_takes_room_only_while_it_lives() -> None:
-    # 64 pages live in stretch 2 only. 64 other pages are used in stretches 0 and 4.
+    # A tensor of 64 pages lives in stretch 2 only. Another tensor of 64 pages is persistent; it is
+    # used in stretches 0 and 4.
     profile = lap(5, Life(64, (0, 4)), Life(64, (2,), (2, 2)))
     book = open_book(profile, moving(64), 72 * PAGE)
     assert usage(book) == [1, 1, 2, 1, 1]
-    # The long-lived tensor leaves in stretch 1 and returns in stretch 3.
+    # The persistent tensor leaves in stretch 1 and returns in stretch 3.
     assert book.try_swap(Gap(0, 0, 4))
     assert usage(book) == [1, 1, 1, 1, 1]
     # A pool takes its room in every stretch.
@@ -221,7 +223,7 @@ def test_a_swap_in_begins_where_it_is_told() -> None:
     # too short for the swap in, and no other stretch is left.
     book = open_book(with_guest(), moving(32), BUDGET)
     assert not book.try_swap(Gap(0, 0, 5), begin=3)
-    # Stretch 6 is too short for the whole swap in, so it begins in stretch 5, earlier than told.
+    # Stretch 6 is too short for the whole swap in, so the swap in begins in stretch 5.
     book = open_book(lap(8, Life(64, (0, 7))), moving(32), BUDGET)
     assert book.try_swap(Gap(0, 0, 7), begin=6)
     assert book.swaps[0].out == (Part(1, 0, 32), Part(2, 32, 32))

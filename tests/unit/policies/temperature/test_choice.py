@@ -22,7 +22,8 @@ def chosen(
 
 
 def test_hot_slow_pages_rise_and_cold_fast_pages_fall() -> None:
-    # Buckets 18, 8, 2 and 0; the first two fit into 25 pages. Unit 1 is hot and fast already.
+    # The units are in buckets 18, 8, 2 and 0. The first two fit into 25 pages. Unit 1 is hot and
+    # already fast.
     assert chosen(Chooser(4), [90, 40, 12, 3], [0, 10, 10, 10], 25) == [[0], [3, 2]]
 
 
@@ -31,7 +32,8 @@ def test_the_hottest_rise_first() -> None:
 
 
 def test_pages_slightly_below_the_hot_buckets_stay() -> None:
-    # Bucket 7 is empty and so fits, too. Unit 2 is in bucket 6, the next one below.
+    # The hot buckets are 18 to 7: bucket 7 fits, too, because it is empty. Unit 2 is in bucket 6,
+    # directly below them.
     assert chosen(Chooser(4, margin=1), [90, 40, 30, 3], [0, 10, 10, 10], 25) == [[0], [3]]
     assert chosen(Chooser(4, margin=0), [90, 40, 30, 3], [0, 10, 10, 10], 25) == [[0], [3, 2]]
 

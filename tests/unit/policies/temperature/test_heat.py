@@ -52,7 +52,7 @@ class Process:
         self.heat.end(sample, accessed, budget_units * UNIT)
 
     def page_out(self, units: int) -> list[int]:
-        """The units that were paged out."""
+        """Page out up to this many units; returns their numbers."""
         found = self.heat.to_page_out(units * UNIT)
         numbers = (found["page"] // UNIT).tolist()
         self.resident[numbers] = False
@@ -98,7 +98,7 @@ def test_without_accessed_bits_units_that_return_are_hot() -> None:
     process.resident[1] = True
     assert process.heat.renew(process.units()) == UNIT
     process.heat.end_unseen(ALL)
-    process.resident[0] = True  # returns after the scan: not known to be hot yet
+    process.resident[0] = True  # swapped in after the scan, so not known to be hot
     process.heat.renew(process.units())
     assert process.page_out(1) == [0]
 
@@ -188,7 +188,7 @@ def test_the_fault_rates_of_swapped_pages_are_the_rates_of_their_returns() -> No
     process.resident[0] = False
     process.heat.renew(process.units())
     assert rates(process) == [0, 0]
-    # Half of the pages return, and are paged out again.
+    # Half of the pages are swapped in, and then paged out again.
     half = np.array([(0, UNIT // 2, True), (UNIT // 2, UNIT // 2, False)], PAGE_RUN_DTYPE)
     process.heat.renew(Units(half, UNIT))
     process.heat.renew(process.units())
@@ -206,7 +206,7 @@ def test_without_accessed_bits_pages_count_as_used_for_some_time_after_they_retu
         process.heat.end_unseen(2 * UNIT)
     once = (1 - 1 / SCANS) / WINDOW_S
     assert rates(process, seen=False)[:2] == pytest.approx([once * (1 - 1 / SCANS)] * 2)
-    # Unit 1 is paged out and returns.
+    # Unit 1 is paged out and then swapped in again.
     for resident in (False, True):
         process.resident[1] = resident
         process.heat.renew(process.units())

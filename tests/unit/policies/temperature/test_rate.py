@@ -16,7 +16,7 @@ def test_unused_pages_accumulate_up_to_the_burst() -> None:
     assert limit.grant(0.0, 80) == 50
     assert limit.grant(0.1, 80) == 10
     assert limit.grant(0.1, 4) == 4
-    assert limit.grant(0.1, 80) == 16  # 6 left over, and 10 more
+    assert limit.grant(0.1, 80) == 16  # 6 left over, and 10 for 0.1 s
     assert limit.grant(100.0, 80) == 50
     assert limit.grant(0.0, -3) == 0
 

@@ -82,7 +82,7 @@ PAGES = st.dictionaries(st.integers(0, 60), st.booleans(), max_size=40)
 
 
 def space(pages: dict[int, bool]) -> Table:
-    """Runs of single pages; real runs are longer, which must not make a difference."""
+    """A table of runs of one page each. Real runs are longer, but the results must be the same."""
     return runs(*((page, 1, resident) for page, resident in sorted(pages.items())))
 
 

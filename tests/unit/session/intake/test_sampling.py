@@ -256,7 +256,7 @@ def test_on_paged_tiers_the_module_is_not_used(monkeypatch: pytest.MonkeyPatch) 
 
 
 class Closable(NoWatch):
-    """A watch that knows whether it has been closed."""
+    """A watch that records whether it has been closed."""
 
     closed = False
 
@@ -267,7 +267,8 @@ class Closable(NoWatch):
 def test_a_watch_ends_with_the_sampling_so_that_others_can_use_the_backend(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whether or not a step could be sampled. The next attempt opens the backend again."""
+    """The watch is closed whether or not a step could be sampled. The next attempt opens the
+    backend again."""
     opened: list[Closable] = []
 
     def open_one(target: Target) -> Closable:

@@ -31,7 +31,8 @@ def process() -> Iterator[Process]:
 
 
 def joined(process: Process) -> tuple[Sharing, SharedBudget]:
-    """The session holds the budget of its live plan and may get all of the shared budget."""
+    """Add a session to the shared budget. The session holds the budget of its live plan and may get
+    all of the shared budget."""
     shared, link = process.machine.shared, process.linked.link
     assert shared is not None
     shared.join(link, Terms())

@@ -70,7 +70,7 @@ class Recorded(Lifecycle):
 
 
 class Window(NoWatch):
-    """A watch that is `busy` from the begin of a window until it is closed."""
+    """A watch that is `busy` from begin() to close()."""
 
     busy = False
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps are kept until the framework's answer names the step that the framework observed. The step
-is sampled again if the heap has outgrown the armed pages, and without page samples if there are too
-many."""
+"""Steps are kept until the framework's answer names the step that the framework observed. If the
+heap has outgrown the armed pages, another step is sampled. If there are too many page samples, the
+step that the framework observed is taken without them."""
 
 from __future__ import annotations
 

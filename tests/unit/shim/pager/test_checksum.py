@@ -32,7 +32,7 @@ def random_page(seed: int) -> npt.NDArray[np.uint64]:
 def with_flipped_signs(
     page: npt.NDArray[np.uint64], number_bytes: int, numbers: Iterable[int]
 ) -> npt.NDArray[np.uint64]:
-    """The page after a change of the signs of these numbers, each of `number_bytes` bytes."""
+    """A copy of the page with flipped signs of these numbers. A number has `number_bytes` bytes."""
     changed = page.copy()
     signs = changed.view(np.uint8)[number_bytes - 1 :: number_bytes]
     signs[list(numbers)] ^= 0x80

@@ -41,7 +41,9 @@ static void wait_for_settle(struct pager *pager)
 	}
 }
 
-/* The thread that serves faults has read the second fault, and hands over the first one's read. */
+/* The thread that serves faults calls this after it has read the second fault from the userfaultfd,
+   to pass the read of the first fault's pages to another thread. Instead, reads these pages at
+   once, and returns when a thread waits in pager_settle(). */
 void __wrap_workers_add(struct workers *workers, struct job *job, enum job_kind kind)
 {
 	struct pager *pager = two_faults;
@@ -61,7 +63,7 @@ static void *access_page(void *page)
 	return NULL;
 }
 
-/* Whether the gate is locked, so that the thread that serves faults waits for the pager's lock. */
+/* Whether the gate is locked: then, the thread that serves faults waits for the pager's lock. */
 static bool serving_waits(struct pager *pager)
 {
 	if (pthread_mutex_trylock(&pager->gate))
