@@ -157,8 +157,9 @@ class ShimServer:
         link.on_handled = lambda size_bytes: self._memory.handled(one.account, size_bytes)
         try:
             one.receiver = self._on_hello(link)
-        except SentinelError as error:
-            _refuse(one.frames, error)
+        except BaseException as error:
+            if isinstance(error, SentinelError):
+                _refuse(one.frames, error)
             link.close()
             raise
         self._registered.add(one)
