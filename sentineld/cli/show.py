@@ -53,7 +53,7 @@ def status(daemon: Daemon, watch: bool, interval: float, as_json: bool) -> None:
 
 def _print_status(answer: dict[str, Any]) -> None:
     tiers = ", ".join(
-        f"tier {index}: {_place(index, tier['nodes'])} ({format_bytes(tier['capacity_bytes'])})"
+        f"tier {index}: {_place(answer, index)} ({format_bytes(tier['capacity_bytes'])})"
         for index, tier in enumerate(answer["tiers"])
     )
     known = f"{tiers}; from {answer['tiers_source']}" if tiers else "no tiers"
@@ -161,9 +161,12 @@ def _rank(own: job.Job | None) -> str:
     return str(own.rank) if own.world_size is None else f"{own.rank}/{own.world_size}"
 
 
-def _place(index: int, nodes: list[int]) -> str:
-    """The nodes of a tier as text; "memory" or "swap" for a tier without nodes."""
-    return f"node {','.join(map(str, nodes))}" if nodes else ("memory", "swap")[index]
+def _place(answer: dict[str, Any], index: int) -> str:
+    """The nodes of a tier as text; for tiers of memory and a file or swap, the name of the medium.
+    answer: the daemon's answer to `status`."""
+    if answer["paged"] or answer["swap"]:
+        return ("memory", "swap" if answer["swap"] else "file")[index]
+    return f"node {','.join(map(str, answer['tiers'][index]['nodes']))}"
 
 
 def _target(session: dict[str, Any]) -> Any:

@@ -178,5 +178,8 @@ class PagerMoves:
                 status = self._memory.move_pages(batch, node).status
                 moved = int(np.count_nonzero(status == node))
                 self._ledger.moved(direction, reason, moved * self._page_bytes, late=False)
-                if tier != _FAST and (status == -errno.EBUSY).any():
+                unqueued = int(np.count_nonzero(status == -errno.EBUSY))
+                if unqueued and tier != _FAST:
                     return
+                if unqueued:
+                    self._ledger.skipped(direction, "no-room", unqueued * self._page_bytes)

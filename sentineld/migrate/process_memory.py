@@ -11,6 +11,8 @@ import errno
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
+
 from sentineld.migrate.node_capacity import Capacity
 from sentineld.migrate.syscalls import BATCH_PAGES, Addresses, MoveResult, Status
 from sentineld.migrate.syscalls import move_pages as kernel_move_pages
@@ -85,7 +87,8 @@ class KernelMemory:
         if result.error == errno.ENOMEM:
             self._capacity.forget(node)
         else:
-            self._capacity.moved(node, len(pages) * PAGE_BYTES)
+            moved_pages = int(np.count_nonzero(result.status == node))
+            self._capacity.moved(node, moved_pages * PAGE_BYTES)
         return result
 
     def begin_series(self, since_ns: int) -> None:

@@ -47,7 +47,6 @@ TENSORS_MAX = 50_000
 """Maximum number of tensors in a page; the largest are chosen."""
 NAME_CHARACTERS_MAX = 300
 """Longer names are shortened in the middle. Names are untrusted; see page.py."""
-RUN_CHARACTERS_MAX = 28
 FAST_LEVELS = 61
 """Number of levels, apart from 0, to which shares of fast pages are rounded; see _tier_cells()."""
 CHOSEN_CELL, UP_CELL, DOWN_CELL = FAST_LEVELS + 2, 64, 128

@@ -289,6 +289,15 @@ def test_names_that_users_choose_are_printed_without_control_characters(
     assert listed[0]["cgroup"] == folder
 
 
+@pytest.mark.parametrize(("kind", "slow"), [({"paged": "/mnt"}, "file"), ({"swap": True}, "swap")])
+def test_status_names_the_media_of_tiers_that_are_no_nodes(
+    tmp_path: Path, kind: dict[str, Any], slow: str
+) -> None:
+    with answering(tmp_path, status=lambda _: {**STATUS, **kind}) as ctl:
+        output = ctl.output("status")
+    assert f"tier 0: memory (2.0 GiB), tier 1: {slow} (1.0 GiB); from" in output
+
+
 def test_status_warns_of_problems_and_disturbances(tmp_path: Path) -> None:
     answer = {
         **STATUS,

@@ -178,3 +178,15 @@ def test_queueing_ends_when_the_queue_stays_full(
     monkeypatch.setattr(PagingSegment, "append", full)
     moves.enter()
     assert asked == [1]
+
+
+def test_promotions_without_room_in_the_queue_are_counted(
+    process: Process, moves: PagerMoves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.maps[Space.HEAP][2:] = OUT  # only the parameter, pages 4 and 5, is misplaced
+    monkeypatch.setattr(PagingSegment, "append", lambda *arguments: arguments[-1])
+    moves.enter()
+    assert moves.ledger.totals() == {
+        Entry("promote", "no-room", "skipped"): 2 * PAGE,
+        Entry("promote", "initial", "moved"): 0,
+    }

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.migrate.node_capacity import Capacity
 from sentineld.migrate.process_memory import KernelMemory
 from sentineld.migrate.syscalls import BATCH_PAGES
 from sentineld.model.tiers import Tier, Tiers
@@ -53,6 +54,13 @@ def test_pages_move_to_a_node_and_absent_ones_do_not(pages: np.ndarray) -> None:
     memory = KernelMemory(os.getpid(), TIERS, batch_pages=2)
     result = memory.move_pages(pages, 0)
     assert result.status.tolist() == [0, 0, -errno.ENOENT]
+
+
+def test_only_moved_pages_take_room(pages: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[tuple[int, int]] = []
+    monkeypatch.setattr(Capacity, "moved", lambda _, node, size: taken.append((node, size)))
+    KernelMemory(os.getpid(), TIERS).move_pages(pages, 0)
+    assert taken == [(0, 2 * PAGE)]
 
 
 def test_a_node_that_is_not_there_is_refused(pages: np.ndarray) -> None:
