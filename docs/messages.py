@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes docs/reference/messages.md: every error message of the code, with its code and hint.
 
-Each call of SentinelError in the package's source counts as one error. A part of a message that
+The errors are found in the calls of SentinelError in the package's source. A part of a message that
 varies is written as `...`. If a call takes its message or hint from a variable, the text is looked
 up where the function or its module assigns to this variable. Errors whose whole message varies are
 left out.

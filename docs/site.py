@@ -100,7 +100,8 @@ def pages() -> list[Path]:
 
 
 def contents(names: Iterable[str], *options: str) -> str:
-    """A part of the navigation, as a toctree in Markdown. names: paths relative to its page."""
+    """A part of the navigation, as a toctree in Markdown. names: paths relative to the page
+    that contains the toctree."""
     return "\n".join(["", "```{toctree}", ":hidden:", *options, "", *names, "```", ""])
 
 

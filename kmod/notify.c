@@ -17,7 +17,10 @@
 /* whether the filter is set; without a filter, move_ops would trace every function */
 static bool traceable;
 static bool hooked;
-/* whether the last attempt to hook copy_vma() succeeded; `traceable` before the first attempt */
+/*
+ * whether the last attempt to hook copy_vma() succeeded; before the first attempt, a copy of
+ * `traceable`
+ */
 static bool works;
 
 static bool unarms(const struct mmu_notifier_range *range)

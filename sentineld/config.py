@@ -42,7 +42,7 @@ class TierOverrides:
     emulated_threads: int = 1  # threads of the training; scales the preset's bandwidths
     paged: str = ""  # directory for the files of paged tiers; "": no paged tiers
     paged_bytes: int = 0  # maximum size of a process's file; 0: limited only by the disk
-    swap: bool = False  # memory and the kernel's swap, for processes without the shim
+    swap: bool = False  # true: tiers are memory and swap, for processes without the shim
 
 
 SCAN_CPU_SHARE_MIN = 0.001
@@ -76,7 +76,7 @@ class Config:
     ebpf: str = "auto"  # auto, off, required
     policy: str = "auto"
     fast: str = "20%"
-    shared_fast: str = ""  # budget that sessions without --fast share; "": each has its own
+    shared_fast: str = ""  # budget for all sessions without --fast; "": each has its own
     auto_attach: bool = False
     barrier_timeout_ms: int = 2000
     log_records: int = 1 << 20

@@ -17,7 +17,7 @@ from tests.required import unless_required
 
 PROC = Path("/proc")
 KINDS = {"v2": "cgroup2", "v1": "cgroup"}
-"""The types of the file systems, by version."""
+"""For each cgroup version: the type of its file system."""
 
 
 @contextmanager
@@ -43,7 +43,8 @@ def cgroup(
     else:
         problem = f"no cgroup can be created here: {'; '.join(problems)}"
         mounted = {mount.kind for mount in _mounts()}
-        # A machine with cgroups need not have both versions.
+        # A machine may have only the other version. Then the test is skipped even if the
+        # environment requires cgroups.
         if version == "any" or KINDS[version] in mounted or not mounted:
             unless_required("cgroup", problem)
         pytest.skip(problem)

@@ -79,9 +79,9 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 class _Worker:
-    """The arguments of point_of() that are the same for all points of a child process. They are
-    sent once, when the process starts, and not with each task, so that the tasks are small. If a
-    task filled the executor's pipe, the executor could hang when its processes are killed."""
+    """The arguments of point_of() that are the same for all points. They are sent once, when a
+    child process starts, and not with each task, so that the tasks are small. If a task filled the
+    executor's pipe, the executor could hang when its processes are killed."""
 
     profile: Profile
     policy_name: str

@@ -42,7 +42,7 @@ class LogEvent(StrEnum):
 LOGGED_FIELDS: ContextVar[Callable[[], Mapping[str, object]]] = ContextVar(
     "LOGGED_FIELDS", default=dict
 )
-"""Returns the facts about the session that the current thread serves; see about()."""
+"""A function that returns facts about the session that the current thread serves; see about()."""
 
 
 def about(event: LogEvent, **fields: object) -> dict[str, object]:

@@ -77,8 +77,9 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     because some cells contain names that users choose.
 
     If the terminal is narrower than the table, the text of the widest columns is wrapped. If the
-    table is still too wide, each cell is printed on a line of its own. Without a terminal, the
-    width is the value of the environment variable COLUMNS, or unlimited.
+    table is still too wide, each cell is printed on a line of its own. If the environment variable
+    COLUMNS is set, its value is used as the width. Without it, output that does not go to a
+    terminal is not wrapped.
     """
     cells = [[printable(str(cell)) for cell in row] for row in [header, *rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
@@ -136,7 +137,7 @@ def _print_records(header: Sequence[str], rows: Sequence[Sequence[str]], columns
 
 
 def terminal_columns() -> int:
-    """The width of the terminal on stdout, or the variable COLUMNS; 0 if neither is known."""
+    """The variable COLUMNS or, if it is not set, the terminal's width on stdout; 0: unknown."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return shutil.get_terminal_size((0, 0)).columns
     return 0

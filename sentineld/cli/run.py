@@ -204,8 +204,8 @@ def forward_signals() -> Callable[[subprocess.Popen[bytes]], None]:
 
     for numbers, handler in ((SIGNALS, send), ((signal.SIGINT, signal.SIGQUIT), stay)):
         for number in numbers:
-            # A child inherits that a signal is ignored. It does not inherit a handler: exec()
-            # replaces the handler by the default action.
+            # The command would inherit SIG_IGN. It does not inherit a handler: exec() replaces the
+            # handler by the default action. So stay() is set instead of SIG_IGN.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, handler)
 

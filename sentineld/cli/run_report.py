@@ -19,7 +19,8 @@ class ProcessReport:
         self._managed: SessionReading | None = None
         """The last reading while the process was managed."""
         self._marks: list[Mark] = []
-        """The first and the last mark of the latest period in which the process was managed."""
+        """Times and step numbers: the first and the last Mark of the latest period in which the
+        process was managed."""
 
     def update(self, session: dict[str, Any], time_ns: int) -> str | None:
         """Read the process's session from an answer to `status`. time_ns: the time of the answer on

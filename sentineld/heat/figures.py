@@ -20,7 +20,7 @@ class Figures:
     prefetched_bytes: int = 0  # counter
     scans: int = 0  # counter
     interval_s: float = 0.0  # between the beginnings of two scans
-    scan_cpu_s: float = 0.0  # counter: CPU time of scans in the daemon
+    scan_cpu_s: float = 0.0  # counter: CPU time of scans, of listing processes and reading sizes
     move_cpu_s: float = 0.0  # counter: CPU time of page-outs and prefetches
     cpu_share: float = 0.0  # share of one core, between the ends of the last two scans
     observed_by: str = ""  # damon, or swap-ins if no accessed bits can be read

@@ -97,8 +97,8 @@ def _peer(pid: int, caller_uid: int, process: Pidfd) -> Peer:
 
 def _require_own_memory(pid: int) -> None:
     """Refuse a process that has the address space of its parent. In a group that contains both
-    processes, the memory would be counted twice. And if the process then called exec(), its
-    pagemap, which the daemon has already opened, would still show the parent's memory."""
+    processes, the memory would be counted twice. And after a later exec() of the process, the
+    pagemap that the daemon had opened would still show the parent's memory."""
     parent_pid = parent(pid)
     if parent_pid and same_address_space(pid, parent_pid):
         raise SentinelError(

@@ -2,7 +2,7 @@
 """The memory of a session's processes: how much is resident, and the units that can be swapped.
 
 Page numbers are those of the session; see spans.py. An anonymous page that several processes of a
-group still share after a fork is counted once. The kernel does not page out such a page.
+group still share after a fork is counted once, except by units(). The kernel does not page it out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class SessionMemory:
         """The ranges that could not be swapped out when units() was called last; see
         pinned_ranges()."""
         self._sharing: dict[int, Sharing] = {}
-        """Empty if there was only one member when the sharing was read."""
+        """The result of read_sharing() for each member, by which the member's sizes are corrected.
+        Empty if there was only one member when the sharing was read."""
         self._changes = 0
         """Members.changes when the sharing was read. The sharing is valid until the next change."""
 
@@ -105,9 +106,9 @@ class SessionMemory:
                 self._read_sharing()
             self._uses = {}
             uses = self._members.each(one)
-            # If a member has left during the loop, pages that the others share were counted once
-            # for each of them. Read again: the session's peak never decreases, so it would stay too
-            # large.
+            # If a member has left during the loop, pages that the remaining members share were
+            # counted once for each of these members. Read again: the session's peak never
+            # decreases, so it would stay too large.
             if self.sharing_known:
                 break
         self.use = MemoryUse(*map(sum, zip(*uses, strict=True))) if uses else MemoryUse()
@@ -134,7 +135,8 @@ class SessionMemory:
         return Units(runs, self._size_pages)
 
     def runs_of(self, numbers: Integers) -> Table:
-        """The pages of some units, ascending; PAGE_RUN_DTYPE. numbers: ascending, distinct."""
+        """The pages of some units as runs, ascending; PAGE_RUN_DTYPE. numbers: the units' numbers,
+        ascending and distinct."""
         size = self._size_pages
         breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
         groups = [group for group in np.split(numbers, breaks) if len(group)]

@@ -23,7 +23,7 @@ BATCH_PAGES = 1024
 """Pages per call. During a call, the process cannot change its mappings."""
 BURST_S = 0.25
 """Unused bandwidth can be used later, but at most as much as accumulates in this time, or in the
-interval between turns if that is longer. All pages that the saved bandwidth permits are moved
+interval given to pace() if that is longer. All pages that the saved bandwidth permits are moved
 before the resident memory is compared with the budget again."""
 RESERVE_SHARE = 1 / 16
 """Share of the swap that sessions leave free, for the kernel's own reclaim."""

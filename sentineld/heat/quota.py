@@ -37,7 +37,7 @@ class Quota:
         the session may have now; the list is longer than this number if the target has more.
         Errors: see Target.pids()."""
         # The lock is held while the target opens its processes. Otherwise, several sessions could
-        # use the same room.
+        # together exceed the limit.
         with self._lock:
             others = sum(self._listed.values()) - self._listed.get(session, 0)
             most = min(PROCESSES_MAX, self.processes_max - others)

@@ -2,10 +2,11 @@
 """A session of policy `temperature`: processes without the shim, and the thread that manages them.
 
 At intervals, the thread scans: it reads the page tables, makes DAMON watch the accessed bit of one
-page of each sampled unit for a window, and updates the temperatures. In each turn, it compares the
-resident bytes with the budget and pages the coldest units out if necessary. The units of all
-processes of a group compete for one budget. The daemon keeps no state: after the end of the
-session, the processes continue to run, and their accesses swap their pages in.
+page of each sampled unit for a window, and updates the temperatures. In each turn, which begins
+every TURN_S or less often, it compares the resident bytes with the budget and pages the coldest
+units out if necessary. The units of all processes of a group compete for one budget. The daemon
+keeps no state: after the end of the session, the processes continue to run, and their accesses swap
+their pages in.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class HeatSession:
         )
         self._share_from = (time.monotonic(), 0.0)  # time and CPU time at the last scan
         self._wanted_s = TURN_S  # interval between turns
-        self._watch_cpu_s = 0.0  # CPU time of listing the processes and reading their sizes
+        self._watch_cpu_s = 0.0  # CPU time of listing processes, reading sizes, following the share
         self._commands = Commands()
         self._thread = threading.Thread(target=self._run, name=f"heat-{name}", daemon=True)
 
@@ -262,8 +263,8 @@ class HeatSession:
         began_s = time.thread_time()
         if self.status.state is State.ATTACHED and self._scanning.warm:
             # Page nothing out while the session waits for its share, because other sessions are
-            # still paging out to release memory. If the session is stuck, it does not wait any
-            # longer.
+            # still paging out to release memory. A session that is stuck (see HeatSharing) does not
+            # wait any longer.
             if self._sharing.waits and not self._sharing.stuck:
                 self._explain(WAITS)
             else:

@@ -17,7 +17,8 @@ from that of the reported curve."""
 REPORT_S = 60.0
 """If the last report is older than this, the session reports a new curve in any case."""
 DIVIDE_SHARE = 0.005
-"""Limit on the CPU time of divisions that the session causes, as a share of one core."""
+"""Limit on the CPU time for dividing the shared budget again after the session's reports, as a
+share of one core."""
 ROOM_SHARE = 1 / 8
 """Room that a session reports beyond the size of its processes, as a share of this size. The
 processes can grow into it at once."""
@@ -31,7 +32,8 @@ the other sessions may have memory that they cannot page out."""
 
 
 class HeatSharing:
-    """One session's part of the shared budget. All calls come from the session's thread, or from
+    """One session's participation in the shared budget: it joins, reports its curve and its size,
+    and takes its share. All calls come from the session's thread, or from
     the thread that creates the session.
 
     All methods except join() may only be called while the session shares the budget.
@@ -42,12 +44,12 @@ class HeatSharing:
         self._machine = machine
         self.curve: Curve | None = None
         """The curve that was reported last."""
-        self._room_bytes = 0  # the size that was reported last, with the room
+        self._room_bytes = 0  # the size that was reported last; it includes ROOM_SHARE
         self._reported_s = self._next_s = 0.0
         self.waits = False
         """Whether other sessions still use a part of the share."""
         self._held_bytes = 0
-        self._grown_s = time.monotonic()  # when the session last got memory, or its whole share
+        self._grown_s = time.monotonic()  # when held memory last grew or was the whole share
 
     @property
     def _shared(self) -> SharedBudget:
@@ -61,8 +63,8 @@ class HeatSharing:
         self._shared.count(self._holder)
 
     def take(self, resident_bytes: int) -> int:
-        """Bring the memory that the session holds closer to its share. Returns the budget in bytes:
-        the smaller one of held memory and share.
+        """Bring the memory that the session holds (see SharedBudget) closer to its share. Returns
+        the budget in bytes: the smaller one of held memory and share.
 
         Held memory is released only when the processes no longer use it. Otherwise, another session
         could take it while their pages still fill it.
@@ -84,7 +86,8 @@ class HeatSharing:
         return self.waits and time.monotonic() >= self._grown_s + STUCK_S
 
     def learn(self, curve: Curve, size_bytes: int) -> None:
-        """Report a curve to the shared budget if it has changed noticeably."""
+        """Report a curve to the shared budget if it has changed noticeably or the last report is
+        older than REPORT_S. The more CPU time reports take, the fewer are made."""
         now_s = time.monotonic()
         changed = self.curve is None or differ(curve, self.curve, CHANGE_MIN)
         if now_s >= (self._next_s if changed else self._reported_s + REPORT_S):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 MEMORY_FAULT_S = 10e-6
 """Time that an access to a swapped page waits if the page is compressed in memory (zram)."""
 DISK_FAULT_S = 100e-6
-"""The same for a disk whose reads have not been timed."""
+"""Time that an access to a swapped page waits if the disk's read time has not been measured."""
 DISK_FAULT_S_RANGE = 20e-6, 20e-3
 """Limits on the measured time of a disk."""
 READS_MIN = 100

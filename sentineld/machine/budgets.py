@@ -11,8 +11,8 @@ from sentineld.base.units import format_bytes
 
 
 class Budgets:
-    """The budget of each holder, for example a session's ShimLink; reserve() keeps the sum of all
-    budgets within the capacity. Thread-safe."""
+    """The budget of each holder, for example a session's ShimLink; reserve() and grow() keep the
+    sum of all budgets within the capacity. Thread-safe."""
 
     def __init__(self, capacity_bytes: int, name: str = "the fast tier") -> None:
         """name: the resource that has this capacity; used in error messages."""

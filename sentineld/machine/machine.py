@@ -80,8 +80,9 @@ class Machine:
         """Errors that explain why features do not work here. If there are no tiers, the first
         error says why."""
         self.budgets = Budgets(tiers.tiers[0].capacity_bytes if tiers is not None else 0)
-        """The sessions' budgets of fast memory. A budget's holder is the session's ShimLink or, for
-        a process without the shim, the HeatSession."""
+        """The sessions' budgets of fast memory, and the shared budget. A session's budget is held
+        by its ShimLink or, for processes without the shim, by its HeatSession. The holder of the
+        shared budget is a string."""
         self.shared = self._shared_budget(config, tiers)
         """The shared budget; None: not configured, or there are no tiers."""
         self.rapl = rapl

@@ -63,7 +63,7 @@ class KernelSubstrate:
         return 0
 
     def moves(self, plan: Plan, profile: Profile) -> None:
-        """Return None: the daemon moves all pages."""
+        """Return None: the process itself moves no pages, because the daemon moves all of them."""
 
     def first_provision(
         self, link: ShimLink, fast: FastBudget | None

@@ -137,7 +137,8 @@ class PagedSubstrate:
         return PagedMemory(segment, paging, spaces, tiers, link.wake_fd(), segment.page_bytes)
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """The profile's accesses without delays: accesses to the file take their real time."""
+        """The profile's accesses, without the delays of emulated tiers: an access to a page in the
+        file takes its real time."""
         if profile is None:
             return np.zeros(0, ACCESS_DTYPE)
         table = access_table(profile, layout, tiers)
@@ -206,7 +207,7 @@ class PagedSubstrate:
 
     @contextmanager
     def _with_file(self, link: ShimLink, paging: dict[str, int]) -> Iterator[Provision]:
-        """The provision with a new file of paging["file_bytes"] bytes."""
+        """The provision (substrate.py) with a new file of paging["file_bytes"] bytes."""
         file = open_paging_file(self._folder, paging["file_bytes"])
         try:
             yield Provision({"paging": paging}, (file, link.wake_fd()))

@@ -59,13 +59,14 @@ class _Sharer:
     share_bytes: int = 0
     spare_bytes: int = 0  # see Share
     equal_bytes: int = 0
-    job_ranks: int = 0  # number of the job's ranks among which its share was divided
+    job_ranks: int = 0  # number of ranks among which the job's share was divided
     job_bytes: int = 0  # the job's share; the sum of its ranks' shares can be smaller by some pages
 
 
 class SharedBudget:
-    """Divides the shared budget among sessions, and keeps the sum of their budgets within it. A
-    holder is a session's ShimLink, or the HeatSession of processes without the shim. Thread-safe.
+    """Divides the shared budget among sessions, and keeps the sum of their budgets within it.
+    `holder` identifies a session: it is the session's ShimLink or, if the session's processes run
+    without the shim, the HeatSession. Thread-safe.
 
     A session's share is the budget that it should have; `budgets` counts what each session holds
     now. Memory that a session holds can be reserved by others only after the session has given it
@@ -85,8 +86,8 @@ class SharedBudget:
     def join(self, holder: Hashable, terms: Terms, job: Hashable = None, rank: int = 0) -> None:
         """Add a session, or change its terms. Raises SentinelError if the terms are impossible.
 
-        job: the same for all ranks of a distributed training, which the division counts as one
-            session (plan/ranks.py); None: the process belongs to no job.
+        job: a value that all ranks of a distributed training have in common. The division counts
+            them as one session (plan/ranks.py). None: the process belongs to no job.
         rank: the process's rank in the job. If several jobs have the same name, they are told
             apart by their ranks: no job has two processes of the same rank.
         """
@@ -206,7 +207,7 @@ class SharedBudget:
             total(members, shares) < (1 - GAIN_MIN) * total(members, present)
         ):
             shares = present
-        # A job has no size, so only single sessions get spare memory.
+        # as_one() gives a job of several ranks no size_bytes, so its ranks get no spare memory.
         spare = spare_parts(self.size_bytes, members, shares)
         for ranks, member, job_bytes, job_equal, more in zip(
             jobs, members, shares, equal, spare, strict=True
@@ -231,7 +232,7 @@ def _by_job(sharers: Sequence[_Sharer]) -> list[list[_Sharer]]:
 
 
 def _present_bytes(ranks: Sequence[_Sharer]) -> int:
-    """The present share of a job. If ranks have come or gone, this is the sum of their shares."""
+    """The present share of a job; after ranks have come or gone, the sum of these ranks' shares."""
     first = ranks[0]
     if all((one.job_ranks, one.job_bytes) == (len(ranks), first.job_bytes) for one in ranks):
         return first.job_bytes

@@ -36,8 +36,8 @@ class MeteredBy(Enum):
 
 
 class Provision(NamedTuple):
-    """The substrate's part of a message to the process. The message is a layout, or the welcome
-    (the daemon's answer to the hello)."""
+    """The substrate's part of a message to the process. The message is a layout, or the welcome:
+    the daemon's answer to the hello, which is the first message of the shim."""
 
     fields: Mapping[str, Any]
     fds: tuple[int, ...]
@@ -121,8 +121,8 @@ def require_timing(overrides: TierOverrides, key: str, overlaps: Container[str])
 
 
 def figures_of(overrides: TierOverrides) -> dict[str, Any]:
-    """The [tiers] table in the form that discover() takes, without settings that are 0, false or
-    empty."""
+    """The [tiers] table in the form that discover() (host/tiers.py) takes, without settings that
+    are 0, false or empty."""
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in asdict(overrides).items()

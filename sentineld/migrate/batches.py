@@ -43,7 +43,7 @@ class Schedule:
     now: int = 0
     """The last boundary that the process passed, counted since the first step."""
     queue: MoveQueue[Pending] = field(init=False)
-    _begins: list[list[int]] = field(init=False)  # row numbers of moves, by begin boundary
+    _begins: list[list[int]] = field(init=False)  # by boundary: rows of the moves that begin there
 
     def __post_init__(self) -> None:
         self.queue = MoveQueue(self.cancelled)
@@ -104,8 +104,8 @@ class Schedule:
         batch_pages: maximum number of pages in a batch.
         ahead_pages: maximum number of pages in a batch of early demotions while promotions are
             queued. None: batch_pages.
-        exact: see Memory. If true, a batch ends with the last page that the process may wait for;
-            see _awaited().
+        exact: see Memory. If true, a batch ends where done() can rise, so that the process waits
+            no longer than necessary; see _take().
         """
         queue = self.queue
         take = partial(self._take, exact=exact)

@@ -108,8 +108,9 @@ class Charge:
             self._begin(now)
 
     def refresh(self, memory: Memory, now: int) -> int:
-        """Read the maps from `memory` and begin the stretch (again); returns the number of pages
-        that changed. Raises ProcessLookupError if the process is gone."""
+        """Read the maps from `memory`, then begin the stretch at boundary `now`, even if it has
+        begun before. Returns the number of pages that changed. Raises ProcessLookupError if the
+        process is gone."""
         self._room = None
         # The query can take arbitrarily long: the process may keep its address space locked.
         found = self.spaces.read(memory)
@@ -148,7 +149,7 @@ class Charge:
             return
         grown = residency.fast_pages - fast_pages
         if space == Space.ARENA and (unsure := room.turnover.has(pages)).any():
-            # A demotion of such a page may make no room, so it is not counted.
+            # A demotion of a page of `turnover` may make no room, so it is not counted.
             after = residency.nodes[pages[unsure]]
             demoted = residency.is_fast(before[unsure]) & ~residency.is_fast(after)
             grown += int(np.count_nonzero(demoted))

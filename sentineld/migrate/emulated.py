@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emulated tiers: a process's pages are entries of a residency map; moves take time but copy
-nothing.
+"""Emulated tiers: a residency map holds the node of each page of a process; moves take time but
+copy nothing.
 
 The map takes the place of page tables: the shim records births and drops in the map, and the map
 outlives the daemon. Moves are paced: a batch takes as long as its bytes need at the emulated
@@ -65,7 +65,7 @@ class _Unpublished:
 
 
 class _Run(NamedTuple):
-    """Consecutive pages of a query or move that lie in one space."""
+    """Consecutive pages, all in one space, of a query or of a move."""
 
     space: Space
     page: int

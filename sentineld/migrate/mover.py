@@ -181,7 +181,7 @@ class Mover:
             self._wake_up()
 
     def refresh(self) -> None:
-        """Read residency from the kernel at the start of the next step without watched pages."""
+        """Read residency from the kernel as soon as a step begins while no pages are watched."""
         with self._wake:
             self._refresh = True
 

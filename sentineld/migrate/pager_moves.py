@@ -160,8 +160,8 @@ class PagerMoves:
         """Queue moves of each row's pages that are not on the row's tier, evictions first. Absent
         pages are left out.
 
-        The queueing ends if the queue stays full, because the process may have stopped or ended.
-        The next call queues the remaining moves.
+        The queueing ends if the queue of evictions stays full, because the process may have stopped
+        or ended. The next call queues the remaining moves.
         """
         for row in sorted(table, key=lambda row: int(row["tier"]) == _FAST):
             tier = int(row["tier"])

@@ -56,8 +56,8 @@ class Memory(Protocol):
 
     def begin_series(self, since_ns: int) -> None:
         """Called before a series of moves. There was nothing to move until since_ns
-        (CLOCK_MONOTONIC), so an implementation that limits the bandwidth must not credit the time
-        before since_ns."""
+        (CLOCK_MONOTONIC), so an implementation that limits the bandwidth must not make up for
+        the bandwidth that was unused before since_ns."""
 
     def best_node(self, tier: int) -> tuple[int, int]:
         """Return the tier's node with the most room, and its room in bytes."""

@@ -19,9 +19,9 @@ from sentineld.model.plan import MOVE_DTYPE, Region, Space
 
 
 def dropped_pages(moved: Pages, drops: Table, page_bytes: int) -> Pages:
-    """The moved arena pages that were dropped during the call.
+    """The moved arena pages that may have been dropped during the move_pages call.
 
-    drops: DROP_DTYPE, the ranges that were dropped during the call.
+    drops: DROP_DTYPE, the ranges that may have been dropped during the call.
     """
     first = drops["offset"].astype(np.int64) // page_bytes
     last = first + drops["bytes"].astype(np.int64) // page_bytes

@@ -13,10 +13,10 @@ The model is used where no energy can be measured: in the simulator, on emulated
 machines without RAPL. Its results are always marked as modelled. docs/explanation/energy.md has the
 sources of the constants and the model's limits.
 
-As in the timing model, accesses to small tensors are served by the processor's caches. The energy
-model counts no energy for these accesses. On paged tiers, an access to a slow page, of a tensor of
-any size, reads the page from the file and writes it to memory; if the access changes the page, the
-page is also read from memory and written to the file.
+As in the timing model, the processor's caches are assumed to serve accesses to tensors smaller than
+timing.CACHED_BYTES. The energy model counts no energy for these accesses. On paged tiers, an access
+to a slow page, of a tensor of any size, reads the page from the file and writes it to memory; if
+the access changes the page, the page is also read from memory and written to the file.
 
 In the shapes of arrays, A is the number of rows in Profile.accesses.
 """
@@ -76,7 +76,7 @@ MEDIA = {
 medium: cxl and cxl-4k differ in the migration bandwidth only, and both use the medium cxl."""
 
 UNKNOWN = "cxl"
-"""The medium of a slow node of an unknown kind."""
+"""The medium that is assumed if the kind of the slow tier is unknown."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,8 @@ class EnergyModel:
 def energy_of(tiers: Tiers) -> EnergyModel:
     """The energy model of the two fastest tiers.
 
-    A preset names its medium, and paged tiers lie on an NVMe disk. The medium of any other slow
-    tier is UNKNOWN.
+    A preset names its medium. The file of paged tiers is assumed to be on an NVMe disk. The medium
+    of any other slow tier is UNKNOWN.
     """
     if tiers.paged:
         return EnergyModel(MEDIA["nvme"], True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rank of a distributed training to which a process belongs.
+"""The job (the distributed training) to which a process belongs, and the process's rank in it.
 
-The shim reads it from the environment variables of torchrun, similar launchers and Slurm, and
-sends it with its hello under the key "job". The key is optional, so a daemon or shim that does not
-support it still works, and no new protocol version is needed.
+The shim reads both from the environment variables of torchrun, similar launchers and Slurm, and
+sends them with its hello under the key "job". The key is optional, so a daemon or shim that does
+not support it still works, and no new protocol version is needed.
 """
 
 from __future__ import annotations

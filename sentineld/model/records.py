@@ -25,11 +25,11 @@ RECORD_DTYPE = np.dtype(
         ("value", "<u4"),  # ALLOC, FREE: cursor of the allocation; BOUNDARY: the boundary's index
         ("layer", "<u2"),
         ("event", "u1"),  # model.protocol.Event
-        ("detail", "u1"),  # model.protocol.Alloc or Boundary
+        ("detail", "u1"),  # model.protocol.Alloc, Boundary or Placement
     ]
 )
 """One record of the shim's ring; 32 bytes. The fields of SERVED and SERVED_FAST records have other
-meanings; see enum sentinel_event in shim/native/protocol.h."""
+meanings; see enum sentinel_event in shim/native/protocol.h, which also describes PLACED."""
 
 SAMPLE_DTYPE = np.dtype(
     [

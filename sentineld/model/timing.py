@@ -43,8 +43,8 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Overlap, Tier, Tiers
 
 CACHED_BYTES = 64 << 10
-"""Tensors below this size cost the same on either tier. They stay in a core's second-level cache
-until their next use, or are accessed too rarely to matter."""
+"""Tensors below this size are assumed to cost the same on either tier: they stay in a core's
+second-level cache until their next use, or are accessed too rarely to matter."""
 
 FAULT_PAGES_MIN, FAULT_PAGES_MAX = 32, 512
 """On paged tiers, a fault also fetches pages next to the faulting page. The first fault of a

@@ -29,7 +29,7 @@ def frames_problem(kdamonds: Path = KDAMONDS) -> SentinelError | None:
 
 
 def accessed_frames(frames: Integers, window_s: float, kdamonds: Path = KDAMONDS) -> Mask:
-    """Watch page frames for a window; returns whether each of them was accessed.
+    """Watch page frames for window_s seconds (a window); returns whether each of them was accessed.
 
     frames: (F,), the numbers of the page frames.
 

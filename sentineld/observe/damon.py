@@ -3,7 +3,7 @@
 
 DAMON's kernel thread samples the accessed bit of one page per region. It splits regions at random,
 and merges neighbours with similar access counts. This backend has DAMON watch fixed ranges of one
-process (kdamond.py), and takes snapshots of the regions during a window.
+process (kdamond.py), and takes snapshots of the regions during a window (backend.py).
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ SNAPSHOTS_MIN = 20
 """Regions need about this number of aggregations to converge on the hot memory."""
 SNAPSHOTS_MAX = 4 * SNAPSHOTS_MIN
 """Maximum number of snapshots that a window keeps. A snapshot of 1000 regions takes about 150 KB.
-A full list is thinned to half of its snapshots. Of these, end() uses the second half, which is
-SNAPSHOTS_MIN snapshots. The number is even, so that the kept snapshots stay evenly spaced."""
+A full list is thinned to half of its snapshots. The second half of the list, which end() uses, then
+still has SNAPSHOTS_MIN snapshots. SNAPSHOTS_MAX is even, so that the kept snapshots stay evenly
+spaced."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class DamonWatch:
         self._snapshots: list[Snapshot] = []
         self._polls = 0
         self._stride = 1
-        """The list has every n-th snapshot of the window, from the first one on."""
+        """n: the list has every n-th snapshot of the window, beginning with the first one."""
         self._broken = False
         self._kdamond = Kdamond(ADDRESSES, target.pid, kdamonds)
 

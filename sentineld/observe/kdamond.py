@@ -203,7 +203,7 @@ def usable(
 
 def _owner_died(kdamonds: Path, pid_target: str) -> bool:
     """Whether the kdamond watches page frames for a daemon that has died. Such a kdamond never ends
-    by itself. Other programs leave the pid of FRAMES at 0."""
+    by itself. If another program watches page frames, it leaves pid_target at 0."""
     if read_text(kdamonds / "0/contexts/0/operations") != FRAMES or pid_target == "0":
         return False
     try:

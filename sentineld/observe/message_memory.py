@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits the memory that the messages of one user's processes take.
 
-A large message counts towards the limit from the time when the first bytes of its frame are read,
-and a small message from the time when it is complete. Each message counts until its session has
-handled it. While the messages of a user take too much memory, the connections of that user are not
-read. The only exception is a large message whose first bytes were read before the limit was
-reached: it is admitted, which means that it is read to its end.
+Each message is one frame of the socket's protocol (control/frames.py). A large message counts
+towards the limit from the time when the first bytes of its frame are read, and a small message from
+the time when it is complete. Each message counts until its session has handled it. While the
+messages of a user take too much memory, the connections of that user are not read. The only
+exception is a large message whose first bytes were read before the limit was reached: it is
+admitted, which means that it is read to its end.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _HINT = (
 
 
 class ScanWatch(WriteWatch):
-    """Write-protects ranges when the window begins and scans them when it ends."""
+    """Write-protects ranges when a window (backend.py) begins; scans them when the window ends."""
 
     def __init__(self, target: Target) -> None:
         """Take over the target's descriptors. Raises SentinelError if the target sent none, or

@@ -80,8 +80,8 @@ class PagingSegment:
         return PagingCounts(**{name: int(found[name]) for name in PagingCounts.__annotations__})
 
     def queued(self, evict: bool) -> int:
-        """Number of queued ranges. The pager removes a range when the moves of all its pages have
-        begun."""
+        """Number of queued ranges. The pager removes a range when the move of each of its pages has
+        begun or is not necessary."""
         queue = self._words["evict" if evict else "fetch"][0]
         return int(queue["head"]) - int(queue["tail"]) & 0xFFFFFFFFFFFFFFFF
 

@@ -93,8 +93,8 @@ class Pidfd:
             raise
         try:
             self.start_ticks = start_time_ticks(pid)
-            # The pidfd was opened before stat was read, so if the pidfd's process has not exited
-            # yet, stat was read from the same process.
+            # The pidfd was opened before /proc/PID/stat was read. So if the pidfd's process has not
+            # exited yet, the file is that of the same process.
             if self.exited() or start_ticks not in (None, self.start_ticks):
                 raise no_such_process(pid)
         except BaseException:

@@ -36,16 +36,17 @@ TREE_MAX = 256
 """Maximum number of processes that are followed in one tree. Each of them takes a descriptor of the
 daemon. A training has one child process for each data-loader worker."""
 DESCRIPTORS_SHARE = 1 / 8
-"""Share of the daemon's descriptors that the descendants in all trees may take. This share remains
-if there are as many sessions as session_limits() permits, with about ten descriptors each, and one
-user's processes without the shim take a quarter of the descriptors."""
+"""Share of the daemon's descriptors that the descendants in all trees may take. This share is
+left over if there are as many sessions as session_limits() (shim_server.py) permits, with about ten
+descriptors each, and one user's processes without the shim take a quarter of the descriptors."""
 
 
 def descendant_limits() -> Limits:
     """Limits on the number of descendants that are followed in all trees together, so that the
     daemon's descriptors (RLIMIT_NOFILE) suffice.
 
-    As in session_limits(), root and each other user can have at most a third of these descendants.
+    As in session_limits() (shim_server.py), root and each other user can have at most a third of
+    the permitted descendants.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     third = max(1, int(soft * DESCRIPTORS_SHARE) // 3)

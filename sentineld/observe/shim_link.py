@@ -48,7 +48,7 @@ class ShimLink:
         self.pid, self.uid, _ = connection.peer()
         self.hello = hello
         self.job = job.of_message(hello.get("job"))
-        """The rank of a distributed training; None: the process belongs to no job."""
+        """The job of the process and its rank in it; None: the process belongs to no job."""
         if hello.get("version") != protocol.SHIM_VERSION:
             raise SentinelError(
                 "protocol-mismatch",

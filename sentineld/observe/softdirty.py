@@ -34,7 +34,7 @@ _CLEAR_SOFT_DIRTY = b"4"
 
 
 def written_pages(entries: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Indices of the entries that have a page and are soft-dirty.
+    """Indices of the pagemap entries that have a page and are soft-dirty.
 
     Entries without a page are left out: in a mapping created after the bits were
     cleared, all entries are soft-dirty.
@@ -44,8 +44,8 @@ def written_pages(entries: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 
 class SoftDirtyWatch(WriteWatch):
-    """Clears all soft-dirty bits of a process when a window begins, and reads them when the window
-    ends."""
+    """Clears all soft-dirty bits of a process when a window (backend.py) begins, and reads them
+    when the window ends."""
 
     def __init__(self, target: Target) -> None:
         """Take over the target's descriptors. Raises SentinelError if the target sent none, or

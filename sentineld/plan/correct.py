@@ -35,7 +35,8 @@ RATE_GAIN = 0.1
 corrected, provided that the mover is busy (BUSY_SHARE). The bandwidth rises when other load ends. A
 plan never assumes more than the nominal bandwidth."""
 BUSY_SHARE = 0.25
-"""More bandwidth pays off only if the mover is busy for more than this share of the time."""
+"""A rise of the bandwidth is assumed to make a new plan faster only if the mover is busy for more
+than this share of the time."""
 
 STALL_SHARE = 0.005
 """The process's waits for moves do no harm if they take at most this share of the time."""

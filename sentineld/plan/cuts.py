@@ -27,8 +27,8 @@ bytes is cut if a cut is possible there."""
 
 CUTS_MAX = 1000
 """Limit on the number of cuts of a step. The planners hold tables with an entry for each tensor and
-stretch, so with too many stretches they exceed plan_memory_bytes. A step of 9603 tensors and 1006
-stretches can be planned (docs/policies.md)."""
+stretch, so with too many stretches they exceed the setting plan_memory_bytes. A step of 9603
+tensors and 1006 stretches can be planned (docs/policies.md)."""
 
 TOUCHED_OVER_BORN = 2.0
 """Estimated bytes touched per byte allocated in the forward and backward passes. The passes write
@@ -132,9 +132,9 @@ def before_optional(
 def _touched_bytes(step: Step, allocs: Records, boundaries: Records) -> npt.NDArray[np.int64]:
     """For each allocation, an estimate of the bytes touched between this allocation and the next.
 
-    The shim records allocations, not accesses. An optimizer passes once over everything that was
-    live when the step began (parameters, gradients, optimizer state). The estimate assumes that the
-    bytes touched after each scratch allocation of the optimizer are proportional to the
+    The shim records allocations, not accesses. The estimate assumes that an optimizer passes once
+    over everything that was live when the step began (parameters, gradients, optimizer state), and
+    that the bytes touched after each scratch allocation of the optimizer are proportional to the
     allocation's size.
     """
     sizes = allocs["bytes"].astype(np.float64)

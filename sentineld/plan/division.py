@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Divides a shared budget among sessions, by the value of memory to each.
+"""Divides a shared budget among sessions, by the value that memory has for each of them.
 
 The value is known from a curve: the predicted slowdown of a session as a function of its budget.
 The division minimises the weighted sum of the slowdowns. Two limits refer to equal shares, which
@@ -33,8 +33,8 @@ UNITS_MIN = 256
 UNITS_PER_SESSION = 8
 """Minimum number of units per session; it matters if more than 32 sessions have curves."""
 CURVES_DIVIDED_MAX = 64
-"""If more sessions have a curve, all shares are equal. The time of a division grows with the third
-power of this number, and other users' processes can start many sessions."""
+"""If more sessions than this have a curve, each gets its equal share. The time of a division
+grows with the third power of this number, and other users' processes can start many sessions."""
 UNIT_VALUE_MIN = 1e-6
 """A unit of memory that reduces the weighted sum of the slowdowns by less than this stays free. A
 session that starts later can then use it without a wait for other sessions."""
@@ -42,7 +42,7 @@ WEIGHT_RANGE = 0.01, 100.0
 CURVE_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
 """Budgets for which plans are made to get a curve, as shares of the session's peak."""
 ALL_FAST = 1.0005
-"""If a step has a smaller slowdown than this, more fast memory is of no use."""
+"""If a session's slowdown is smaller than this, more fast memory is assumed to be of no use."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ def curve_of(
     """A session's curve, up to the smaller of its peak and the shared budget (size_bytes).
 
     slowdowns_at: makes plans for the given budgets, in this order, and returns their slowdowns;
-    infinite if there is no plan. It may stop after any budget, and is then called with the
-    remaining budgets. After a slowdown below ALL_FAST, no larger budget is tried.
+    infinite if there is no plan. It may stop after any budget. It is then called again with the
+    remaining budgets, unless one of the slowdowns is below ALL_FAST.
     """
     largest = min(peak_bytes, size_bytes)
     wanted = [int(share * peak_bytes) for share in CURVE_SHARES]
@@ -128,7 +128,7 @@ class Member:
     curve: Curve | None = None  # None: not known yet; the session gets an equal share
     size_bytes: int | None = None
     """Size up to which the session takes spare memory (spare_parts()). None: it takes none, because
-    its plans use no more memory than the curve says."""
+    its plans use no more memory than the last budget of its curve."""
 
     @property
     def most_bytes(self) -> float:

@@ -2,7 +2,8 @@
 """The units that a policy plans: chunks of tensors, and the page accesses to them.
 
 A chunk is a run of consecutive pages of one tensor that are moved as a unit. The stretches of a
-chunk's lifetime are numbered by position: position j is stretch (birth + j) mod S.
+chunk's lifetime are numbered by position: in a step of S stretches, position j is the stretch
+(birth + j) mod S, where `birth` is the stretch of the tensor's birth.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def share_passed(profile: Profile, stretch: Integers, event: Integers) -> Floats
 
     stretch, event: (N,), the stretch of each event and the number of the event.
 
-    Births and deaths are assumed to be spread evenly over the stretch.
+    An event is a birth or a death. Events are assumed to be spread evenly over the stretch.
     """
     begins = profile.stretches["event"].astype(np.int64)
     lengths = np.maximum(np.append(begins[1:], profile.event_count) - begins, 1)

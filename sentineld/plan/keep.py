@@ -91,7 +91,7 @@ def longest_kept(tenancies: Turnover, may: Mask, free: Integers) -> Mask:
     """(P,): which tenancies' pages are kept, so that as many births as possible reuse pages.
 
     may: (P,), which tenancies' pages may be kept.
-    free: (M,), number of pages that may be kept at each moment.
+    free: (M,), number of pages that may be kept at each moment (turnover.py).
     """
     moments, rows = len(free), np.flatnonzero(may)
     kept = np.zeros(len(may), np.bool_)
@@ -127,7 +127,7 @@ def longest_kept(tenancies: Turnover, may: Mask, free: Integers) -> Mask:
 
 def _fitting(tenancies: Turnover, kept: Mask, free: Integers) -> Mask:
     """(P,): `kept` without the tenancies whose pages do not fit in `free`. Tenancies with the
-    longest gaps are removed first.
+    longest gaps (Turnover.gap) are removed first.
 
     Without this removal, the kept pages could exceed `free`, because the passes of longest_kept()
     do not always converge.
@@ -146,6 +146,7 @@ def _fitting(tenancies: Turnover, kept: Mask, free: Integers) -> Mask:
 def _inside(tenancies: Turnover, found: Residency, start: Integers, chosen: Mask) -> Mask:
     """(P,): which tenancies lie in chosen pieces of the residency.
 
+    found: the residency; for its pieces, see Residency.
     start: first page of each piece, counted from the base of its space.
     chosen: mask of the chosen pieces.
     """

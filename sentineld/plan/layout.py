@@ -121,13 +121,13 @@ def area_offsets(
     grouped: pack blocks of tensors instead of single tensors; see the module's docstring.
     still: (N,), which tensors are never moved. Never-moved tensors that are at least as large as a
         huge page are aligned to huge pages, and each of them is a block of its own.
-    apart: also align the other blocks to the smallest huge page, if they are at least as large as
-        that page. This makes the area larger.
+    apart: also align the other blocks to the smallest huge page (UNITS in huge.py), if they are at
+        least as large as that page. This makes the area larger.
 
     Memory whose pages are dropped can be backed by a huge page only if each tensor that overlaps
     the huge page fills it. Aligned tensors are therefore packed in separate parts of the area.
-    Tensors whose size is a multiple of the huge page's size share one part. All other aligned
-    tensors get one part per tensor size, because tensors of equal size that use a huge page at
+    Aligned tensors whose size is a multiple of the huge page's size share one part. The remaining
+    ones get one part per tensor size, because tensors of equal size that use a huge page at
     different times cover the same pages of it: if one of them fills it, all do.
     """
     pages = tensor_pages(profile)[tensors]

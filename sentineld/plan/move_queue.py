@@ -17,9 +17,9 @@ in boundaries since the first step: step * boundary_count + boundary.
   promotion also cancels the demotions that it covers. A drop cancels all moves that it covers.
 - For promotions that are late by plan, the order depends on whether the process stalls at their
   deadline (plan/stall_trial.py). If the process stalls, it waits there until these promotions are
-  done, unless the fast tier has no room for them. Demotions that are due at the deadline itself run
-  after these promotions. These promotions expire one boundary later than other promotions. If the
-  process does not stall, the promotions that are not late by plan go first.
+  done, unless the fast tier has no room for them. While it waits, these promotions run before the
+  demotions that are due at the deadline itself. The promotions expire one boundary later than if
+  the process did not stall. If it does not stall, promotions that are not late by plan go first.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class MoveQueue(Generic[M]):
         return early_demotion()
 
     def due_demotions(self, now: int) -> list[M]:
-        """Demotions that are due at boundary `now`."""
+        """Demotions whose planned boundary is `now` or earlier."""
         return [move for move in self.demotions if move.due <= now]
 
     def stalling(self, now: int) -> list[M]:

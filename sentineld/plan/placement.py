@@ -166,7 +166,7 @@ def _unplanned(name: str, rest: Profile, budget_bytes: int) -> Plan:
     """A plan for tensors that the step does not access: all of them are slow.
 
     The persistent ones are moved to the slow tier when the plan is entered. Otherwise, they could
-    stay in fast memory, which the plan's peak would not include.
+    stay in fast memory, and the plan's peak would not include them.
     """
     waits = np.full(rest.stretch_count, -1, np.int64)
     plan = draft(name, rest, budget_bytes, build_layout(rest, (), waits, heap_tier=1))

@@ -16,13 +16,14 @@ from sentineld.model.records import PAGE_BYTES
 from sentineld.plan.division import Curve, Member, Terms, equal_shares
 
 RANKS_WITH_CURVE_MAX = 32
-"""A job with more ranks has no curve: the time to compute it grows with the square of this number,
-and other users' processes can claim to be ranks of large jobs."""
+"""A job with more ranks has no curve: the time to compute the curve grows with the square of the
+number of ranks, and other users' processes can claim to be ranks of large jobs."""
 
 
 def as_one(ranks: Sequence[Member]) -> Member:
-    """The ranks of a job as one member. Its weight is the largest of the ranks' weights, and its
-    limits are the sums of theirs. It has a curve if all ranks have one, and if there are at most
+    """The ranks of a job as one member. Its weight is the largest of the ranks' weights; its
+    minimum is the sum of their minimums. Its maximum is the sum of their maximums, or unlimited
+    if a rank's is. It has a curve if all ranks have one, and if there are at most
     RANKS_WITH_CURVE_MAX ranks."""
     if len(ranks) == 1:
         return ranks[0]
@@ -38,8 +39,8 @@ def as_one(ranks: Sequence[Member]) -> Member:
 
 
 def split(share_bytes: int, ranks: Sequence[Member], job: Member) -> list[int]:
-    """Divide a job's share among its ranks; bytes for each rank. The sum is at most share_bytes,
-    which must not be smaller than the sum of the ranks' minimums.
+    """Divide a job's share among its ranks. Returns the bytes for each rank; their sum is at most
+    share_bytes. share_bytes must not be smaller than the sum of the ranks' minimums.
 
     job: the result of as_one().
 
@@ -62,7 +63,7 @@ def split(share_bytes: int, ranks: Sequence[Member], job: Member) -> list[int]:
 
 
 def _permitted(ranks: Sequence[Member]) -> list[Curve]:
-    """The curves of the ranks that have one, up to the ranks' maximums."""
+    """The curves of the ranks that have one, each cut off at the rank's maximum budget."""
     curves = []
     for one in ranks:
         curve, most = one.curve, one.terms.most_bytes

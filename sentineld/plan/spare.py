@@ -15,7 +15,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.plan.correct import Correction
 
 SPARE_SHARE = 0.5
-"""Share of the migration bandwidth that remains if one other process migrates pages."""
+"""Assumed share of the migration bandwidth that remains if one other process migrates pages."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Spare:
 
     plan: Plan
     tiers: Tiers  # the tiers with the lower bandwidth that the plan assumes
-    # Migration bandwidth up to which the spare plan's steps are faster than the live plan's.
+    # Highest of the tried migration bandwidths (see spare_plan() in simulate/loop.py) at which the
+    # spare plan's steps are faster than the live plan's.
     up_to_bytes_per_s: float
 
     def answer(self, correction: Correction) -> Correction | None:

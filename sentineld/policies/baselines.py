@@ -46,7 +46,7 @@ class Baseline:
     charges_budget: bool = False
 
     drops: bool = False
-    """See first_touch_plan(). Other baselines never drop pages."""
+    """See first_touch_plan(). Ignored if `tier` is not None: such baselines never drop pages."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Lay out the step; see Policy."""

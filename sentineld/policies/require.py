@@ -36,7 +36,8 @@ def require(profile: Profile, tiers: Tiers, budget_bytes: int) -> None:
 
 def require_room(budget_bytes: int, least_bytes: int = 0) -> None:
     """Raise SentinelError if the budget is less than least_bytes. budget_bytes is the session's
-    budget minus the bytes of unmanaged tensors and the substrate's reserve; it can be negative."""
+    budget minus the bytes of unmanaged tensors and minus Substrate.reserve_bytes(); it can be
+    negative."""
     if budget_bytes < least_bytes:
         raise SentinelError(
             "failed",

@@ -52,7 +52,8 @@ class Tenants:
     """
 
     ends: Integers  # keys at which the set of tenants changes, ascending
-    first: Integers  # index in `instance` of each part's first tenant; last: len(instance)
+    # Index in `instance` of each part's first tenant. The last element is len(instance).
+    first: Integers
     instance: Integers  # the tenants of all parts, part by part, as rows of the instances
 
     def find(self, keys: Integers) -> tuple[Integers, Integers]:

@@ -74,8 +74,8 @@ def tensor_faults(trace: Trace) -> TensorFaults | None:
 def resolved(faults: Records, page_bytes: int) -> tuple[Integers, Integers, Integers]:
     """Merge fault records into faults: address, time in ns, class (index in CLASSES, -1: none).
 
-    faults: FAULT_DTYPE; the records of one process, in any order. A record of FOUND_KINDS is merged
-    into the latest fault before it on the same page.
+    faults: FAULT_DTYPE; the records of one process, in any order. A record of FOUND_KINDS, written
+    while the kernel handles a fault, is merged into the latest fault before it on the same page.
     """
     address, time = faults["address"].astype(np.int64), faults["time_ns"].astype(np.int64)
     page = address // page_bytes

@@ -48,8 +48,9 @@ class StepMeter:
     moved_bytes: int
     late_moves: int
     page_touches: tuple[int, ...]
-    """[k]: number of pages accessed in exactly k stretches. For any N, these numbers show how many
-    accesses the fast tier would have served if the N most accessed pages had always been on it."""
+    """Element k is the number of pages accessed in exactly k stretches. For any N, these numbers
+    show how many accesses the fast tier would have served if the N most accessed pages had always
+    been on it."""
     stretches: tuple[StretchMeter, ...]
     delay_owed_ns: int = 0
     """Emulated tiers: delay that the timing model gives for the step's accesses to slow pages."""
@@ -136,8 +137,8 @@ def meter_step(
 
 
 def _page_touches(first: Integers, pages: Integers) -> tuple[int, ...]:
-    """[k]: number of pages that lie in exactly k of the ranges first[i] .. first[i] + pages[i] - 1;
-    [0] is 0."""
+    """Element k is the number of pages that lie in exactly k of the ranges first[i] .. first[i] +
+    pages[i] - 1; element 0 is always 0. Empty if there are no ranges."""
     if not len(first):
         return ()
     # Sweep over the endpoints of the ranges: between two neighbouring endpoints, all pages lie in

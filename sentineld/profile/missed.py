@@ -2,8 +2,9 @@
 """Accesses that page sampling may have missed.
 
 If anything but the module unarms a page, the module logs the page as unknown: it saw no access, but
-there may have been one. A watched page without a sampled access counts as not accessed. Unknown
-pages of a tensor count as accessed until its accessed pages hold the bytes the framework reports.
+there may have been one. A watched page without a sampled access counts as not accessed. If a
+tensor's accessed pages are too few to hold the bytes that the framework reports as read or written,
+unknown pages of the tensor count as accessed, too, but no more than are needed for these bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def unknown_pages(
     keys, instances: one entry per access that the framework reported: stretch * number of tensors +
         tensor, and the tensor's instance that was accessed. Entries may repeat.
     """
-    # With AGAIN, an access was seen, and only a later write may have been missed.
+    # If ACCESS_AGAIN is also set, an access was seen, and only a later write may have been missed.
     unseen = samples["flags"] & (ACCESS_UNKNOWN | ACCESS_AGAIN) == ACCESS_UNKNOWN
     unknown = union(*unknown_ranges(step, samples[unseen]))
     count = max(len(found.instances), 1)

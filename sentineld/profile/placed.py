@@ -18,7 +18,7 @@ def note_placements(tensors: Table, records: Records) -> None:
     """Set the column `placed` of a step's tensors (TENSOR_DTYPE) from the step's PLACED records. Of
     several records of a tensor, the last one counts. Invalid records are ignored.
 
-    Tensors of the step are found by their cursor, others by their address.
+    Tensors that the step allocates are found by their cursor, older ones by their address.
     """
     found = records[(records["event"] == Event.PLACED) & (records["detail"] <= max(Placement))]
     row_of_slot = np.flatnonzero(tensors["slot"] >= 0)

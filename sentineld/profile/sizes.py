@@ -199,8 +199,8 @@ class SeenSteps:
 
     def most_similar(self, share: float) -> Similar | None:
         """A group of similar steps (see Similar) that makes up at least `share` of all steps and in
-        which sizes differ; None if there is no such group. Of several such groups, the one whose
-        steps have the most allocations."""
+        which sizes differ; None if there is no such group. If there are several, the result is the
+        one whose steps have the most allocations."""
         wholes = sorted(
             (one for one in self._similar.values() if one.steps > 1),
             key=lambda one: len(one.sizes.vary),

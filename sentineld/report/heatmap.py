@@ -56,13 +56,14 @@ class Axis:
 
 @dataclass(frozen=True)
 class Heatmap:
-    """Arrays [row, stretch] with shares 0..1 of each row's pages, and their axes."""
+    """Shares (0..1) of the pages of each row in each stretch, and the axes of the map. A row is a
+    range of pages. `live`, `accessed` and `unknown` are indexed by [row, stretch]."""
 
     axis: Axis
     edges: Integers  # row r covers the axis from edges[r] to edges[r + 1]
     live: Floats
     accessed: Floats
-    unknown: Floats  # an access to these pages may have been missed
+    unknown: Floats  # share of pages to which an access may have been missed
     source: str  # "module" if pages were sampled, else "shim"
     page_bytes: int
     heap_base: int  # as in Trace

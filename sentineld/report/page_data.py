@@ -146,9 +146,9 @@ def _map(
 ) -> dict[str, Any]:
     """The JSON values of a heatmap.
 
-    cells: [row, stretch], 0 if no tensor is live. In a map of recorded accesses, the other values
-        are UNKNOWN_CELL if an access may have been missed, else 1. For a map of planned tiers, see
-        _tier_cells().
+    cells: indexed by [row, stretch]; 0 if no tensor is live. In a map of recorded accesses, the
+        other values are UNKNOWN_CELL if an access may have been missed, else 1. For a map of
+        planned tiers, see _tier_cells().
     index: as in page_data().
     """
     stretches = heat.live.shape[1]
@@ -182,7 +182,7 @@ def _map(
 
 
 def _busiest(live: Floats, first: Integers) -> Integers:
-    """[row, column]: the stretch of each column in which the row has the most live pages.
+    """For each row and column: the stretch, among those of the column, with the most live pages.
 
     first: the first stretch of each column.
     """
@@ -195,7 +195,7 @@ def _busiest(live: Floats, first: Integers) -> Integers:
 
 
 def _tier_cells(tiers: TierMap) -> Integers:
-    """[row, stretch]: the number that represents each cell of the map.
+    """The number that represents each cell of the map, indexed by [row, stretch].
 
     0: no tensor is live. 1 .. FAST_LEVELS + 1: the share of fast pages among the pages whose tier
     is planned. CHOSEN_CELL: the kernel chooses the tier of all pages. UP_CELL is added if

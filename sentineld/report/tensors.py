@@ -46,7 +46,7 @@ class TensorRow:
     bytes_written: int  # as for bytes_read
     page_accesses: int  # as in ACCESS_DTYPE
     hotness: float  # (bytes_read + bytes_written) / bytes
-    faults: dict[str, float] | None  # average by class; None: not recorded
+    faults: dict[str, float] | None  # mean number by class (CLASSES); None: not recorded
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""

@@ -18,7 +18,7 @@ from sentineld.report.heatmap import HEAP_BYTES_MAX, Heatmap, axis_of, covered
 
 @dataclass(frozen=True)
 class TierMap:
-    """Arrays [row, stretch] with shares 0..1 of each row's pages."""
+    """Shares (0..1) of the pages of each row of the map, as arrays indexed by [row, stretch]."""
 
     heat: Heatmap
     """Live and accessed pages of the planned tensors. The arena follows the heap on the axis."""

@@ -22,7 +22,7 @@ the plan does not place."""
 
 @dataclass(frozen=True)
 class BoundaryMoves:
-    """(S,): the moves that start at each boundary."""
+    """The moves that start at each boundary, as arrays (S,)."""
 
     up_bytes: Integers  # to the fast tier
     down_bytes: Integers  # to the slow tier

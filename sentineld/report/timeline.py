@@ -16,11 +16,13 @@ from sentineld.report.labels import KINDS, Labels
 class Timeline:
     """Live bytes of a step, with sizes rounded up to whole pages.
 
-    There is one entry for each event (allocation or free) and one for the step's end.
+    timeline() makes one entry for each event (allocation or free) and one for the step's end.
+    binned() and tiers.py make entries for other times.
     """
 
     times_ns: Floats  # since the step began
-    live: Integers  # [kind of KINDS or other group, entry]: live bytes from the entry's time on
+    # Live bytes from the time of an entry on. Rows: KINDS, or TIERS in tiers.py; columns: entries.
+    live: Integers
 
     @property
     def total(self) -> Integers:

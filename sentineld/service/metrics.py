@@ -85,7 +85,7 @@ class SessionSnapshot:
     """Memory that is never paged out, by kind: locked, huge, shared."""
     group: str = ""  # names the tree or the cgroup; empty for a single process
     processes: Mapping[str, int] = field(default_factory=dict)
-    """Number of processes of the target, by kind: managed, left_out. Policy `temperature` only."""
+    """Processes, by kind: managed, left_out (can't be managed). Policy `temperature` only."""
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,7 @@ class Sessions:
         return WithFile({"notes": trace.facts["notes"]}, fd)
 
     def tensors(self, caller: Caller, arguments: Message) -> Any:
-        """The tensors of the profile."""
+        """The tensors of the session's profile."""
         return {"tensors": tensors(self._of_caller(caller.uid, arguments))}
 
     def residency(self, caller: Caller, arguments: Message) -> Any:

@@ -115,7 +115,7 @@ def describe_heat(session: HeatSession, share: Share | None) -> dict[str, Any]:
 
 
 def tensors(session: Session) -> list[dict[str, Any]]:
-    """The tensors of the profile. Raises SentinelError if there is no profile yet."""
+    """The tensors of the session's profile. Raises SentinelError if there is no profile yet."""
     managed, planned = session.following.managed, session.following.planned
     if managed is not None:
         return tensors_json(managed.plan, managed.profile)

@@ -2,8 +2,8 @@
 """The goal, the budget of fast memory and the state files of an attached process.
 
 Each plan of the process is entered in the same order: its budget is reserved, its state files are
-written, and its layout is sent. When the layout is live, the rest of the budget is released, as
-soon as its memory is no longer charged.
+written, and its layout is sent. When the layout is live, the budget reserved beyond that of the
+plan is released, as soon as its memory is no longer charged.
 """
 
 from __future__ import annotations

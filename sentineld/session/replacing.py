@@ -135,8 +135,9 @@ class Replacing:
         return replanning
 
     def _switch(self, replanning: Replanning) -> None:
-        """Begin to enter the plan for the new budget and policy, and forget the plans made for the
-        old budget and policy. If planning failed, keep the live plan."""
+        """Begin to enter the plan that the replanning has made, and forget the plans kept for other
+        shapes: they were made for the old goal or placements. If planning failed, keep the live
+        plan."""
         planned, before = replanning.planned(), self._attachment.goal
         assert before is not None
         # The terms may have changed while the plan was made, so take the present ones.

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session's requests, which it serves one at a time: metering, recording, and switching to
-another budget or policy."""
+"""A session's requests, which it serves one at a time: metering, recording, and replanning."""
 
 from __future__ import annotations
 
@@ -61,8 +60,8 @@ class Requests:
         return recording
 
     def plan_again(self, goal: Goal, plan_input: PlanInput) -> Replanning:
-        """Begin to plan for another budget or policy. Raises SentinelError, or RuntimeError if no
-        thread can be started.
+        """Begin to plan for another budget or policy, or for other placements of tensors. Raises
+        SentinelError, or RuntimeError if no thread can be started.
 
         SentinelError "busy" is raised while the planning of an abandoned request still runs.
         Otherwise, a caller could start any number of threads by repeatedly beginning a request and

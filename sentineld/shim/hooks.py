@@ -53,7 +53,7 @@ class Layers:
         self._taken = {""}
         self._references: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._free: dict[_Kind, list[int]] = {}
-        """Heaps of the ids that freed modules had."""
+        """The ids that freed modules had, by _Kind; each list is a heap of heapq."""
 
     def register(self, root: torch.nn.Module) -> int:
         """Assign ids to root and all modules below it; returns root's id."""

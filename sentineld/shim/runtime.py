@@ -37,9 +37,9 @@ a plain step, and in some trainings, such as one with a profiler of its own in e
 interrupted."""
 
 FORKED_ACCESS_STEPS_MAX = 3
-"""Number of access steps, for one request of the daemon, that end early because the process forks.
-If the process forks again and again, as in a training that forks in each step, the next access step
-goes on. The children then inherit its profiler."""
+"""Maximum number of access steps, for one request of the daemon, that end early because the process
+forks. After that many, as in a training that forks in each step, the next access step continues in
+spite of forks, and the children inherit its profiler."""
 
 WELCOME_S = 5.0
 """Maximum time to wait for the daemon at the start of a process that has FAST_VARIABLE set."""
@@ -343,7 +343,7 @@ class Shim:
             self.note(reason)
 
     def _end_access_step(self) -> bool:
-        """End the access step. Returns False if neither an access step nor a leftover profiler ran.
+        """End the access step, if any. Returns whether an access step's profiler ran in this step.
 
         If a thread other than the profiler's has ended the step, the profiler runs on until its
         thread enters a layer, forks or ends a step.

@@ -37,7 +37,7 @@ class TorchImportHook(MetaPathFinder):
             sys.meta_path.remove(self)
 
     def execute(self, loader: Loader, module: ModuleType) -> None:
-        """Execute torch's code by its own loader. If the hook is installed, remove it, and call
+        """Execute torch's code with its own loader. If the hook is installed, remove it, and call
         before() and after() around the execution."""
         if self not in sys.meta_path:
             loader.exec_module(module)

@@ -24,7 +24,7 @@ class AccessFeed:
         self, profile: Profile, cells: Cells, timing: Timing, world: World, reactor: Reactor
     ) -> None:
         everything = np.ones(len(profile.accesses), np.bool_)
-        # (S, C): number of accesses in each stretch to each page of each cell.
+        # (stretches, cells): number of accesses in each stretch to one page of each cell.
         self._accesses = page_costs(profile, cells, access_pages(profile), everything)
         self._writes = written_cells(profile, cells)
         self._latencies = LoadedLatencies(profile, cells, timing)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of a plan as cells: ranges of pages that are always treated alike.
 
-A cell is a range of pages of one space. No tensor, move, drop, region or range of Plan.initial
-begins or ends inside a cell. All pages of a cell are accessed, born and dropped alike, so the
-simulator only counts a cell's fast, slow and clean pages.
+A cell is a range of pages of one space: the arena, the heap, or UNPLACED (below). No tensor, move,
+drop, region or range of Plan.initial begins or ends inside a cell. All pages of a cell are
+accessed, born and dropped alike, so the simulator only counts a cell's fast, slow and clean pages.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Cells:
     """(D,), index after each drop's last cell."""
 
     def inside(self, ranges: Table, page_bytes: int) -> list[tuple[int, int]]:
-        """(low, high) of the cells in each range (rows with space, offset, bytes)."""
+        """For each range (row with space, offset, bytes): first cell, index after last cell."""
         found = []
         for row in ranges:
             begin, end = np.searchsorted(self.space, [row["space"], row["space"] + 1])
@@ -160,10 +160,10 @@ def _born_fast(
 
 
 def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> Floats:
-    """(S, C): ns that each slow page of a cell costs in each stretch.
+    """(S, C): ns that each slow page of each of C cells costs in each of S stretches.
 
-    extra_ns: (A,), cost of each access row if its whole tensor is slow. Other amounts, such as
-    numbers of accesses, can be given instead; they are divided among the tensor's pages, too.
+    extra_ns: (A,), cost of each of A access rows if its whole tensor is slow. Other amounts, such
+    as numbers of accesses, can be given instead; they are divided among the tensor's pages, too.
     rows: (A,), which access rows to count.
     """
     accesses = profile.accesses[rows]

@@ -38,7 +38,7 @@ class Birth(NamedTuple):
 
 @dataclass(frozen=True)
 class PagedAccesses:
-    """On paged tiers, the pages that each stretch touches and changes."""
+    """On paged tiers, the pages of C cells that each of S stretches touches and changes."""
 
     touched: Floats
     """(S, C), share of the cell's pages that the stretch touches."""
@@ -71,7 +71,7 @@ Event = Birth | Drop
 
 @dataclass(frozen=True)
 class Script:
-    """Costs and events of one step."""
+    """Costs and events of one step that has S stretches; its pages are in C cells."""
 
     costs_ns: Floats
     """(S, C), AccessCosts.direct_ns of each page of a cell in a stretch if the page is slow when

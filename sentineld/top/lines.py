@@ -273,7 +273,7 @@ def _fast_share(session: SessionReading) -> list[str]:
 
 
 def _compared(step_ns: float | None, expected_ns: int | None) -> str:
-    """How much longer the step takes than expected; "" if a time is unknown."""
+    """How much longer the step takes than expected, as a percentage; "" if a time is unknown."""
     if step_ns is None or not expected_ns:
         return ""
     return f"{100 * (step_ns / expected_ns - 1):+.0f} %"

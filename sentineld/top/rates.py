@@ -29,7 +29,7 @@ class Rates:
 
 
 class Mark(NamedTuple):
-    """The first reading in which a step counter had a new value."""
+    """Time of the first reading in which a session's step counter had this value."""
 
     time_ns: int
     step: int

@@ -9,11 +9,11 @@ The budget is 20 % of the peak. Prints for each model:
 - the share of tensor bytes whose accesses the framework reports, and the share of tensor bytes
   whose accesses are only estimated;
 - the unmanaged bytes, divided by the peak;
-- the share of the allocations of 4 KiB and more that a plan places.
+- the share of the allocations of 4 KiB and more that a plan places in the arena.
 
 The exit status is 1 if one of the first two figures exceeds both 1 and 1.1 times the same figure
-with a cut before every allocation. It is also 1 if an allocation is not planned, and 2 if the
-folder has no traces.
+with a cut before every allocation. It is also 1 if a plan leaves an allocation of 4 KiB or more
+outside the arena, and 2 if the folder has no traces.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Boundaries:
 
     @property
     def planned(self) -> bool:
-        """Whether every allocation is planned."""
+        """Whether every allocation of 4 KiB and more has a slot in the arena."""
         return self.planned_share >= 1.0
 
 
@@ -105,7 +105,7 @@ def boundaries_of(trace: Trace) -> Boundaries:
 
 
 def _touched(profile: Profile) -> Floats:
-    """Bytes that each stretch touches, divided by the limit."""
+    """Bytes that each stretch touches, divided by TOUCHED_SHARE_MAX of the budget."""
     pages = np.bincount(
         profile.accesses["stretch"], access_pages(profile), minlength=profile.stretch_count
     )
@@ -115,7 +115,7 @@ def _touched(profile: Profile) -> Floats:
 
 
 def _time(profile: Profile) -> Floats:
-    """Duration of each stretch, divided by the limit."""
+    """Duration of each stretch, divided by STRETCH_SHARE_MAX of the step."""
     time_ns = profile.stretches["time_ns"].astype(np.float64)
     shares: Floats = time_ns / max(time_ns.sum() * STRETCH_SHARE_MAX, 1.0)
     return shares

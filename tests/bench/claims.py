@@ -31,7 +31,8 @@ class Found:
     """The simulator's result for a claim under one preset."""
 
     figure: float | None  # geometric mean over `traces`; None: `traces` is empty
-    traces: Mapping[str, float]  # the figure of each trace that is not in `without`
+    traces: Mapping[str, float]
+    """Slowdown (Within) or 1 + lead (Ahead) of each trace that is not in `without`."""
     without: tuple[str, ...]  # traces for which a policy has no plan
     verdict: Verdict
 

@@ -55,7 +55,8 @@ def faults(guest: Guest, verb: str) -> dict[str, Any]:
 
 
 def with_session_elsewhere(guest: Guest) -> dict[str, Any]:
-    """Count the instructions of a process's page faults while another process has a session."""
+    """Count the instructions of a process's page faults while another process has a session of the
+    module."""
     fifo = "/run/bench-hold"
     guest.run(f"mkfifo {fifo}")
     holder = guest.start(f"exec {PROGRAM} 1 {PAGES} hold 3<>{fifo} <&3")

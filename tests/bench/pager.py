@@ -148,8 +148,9 @@ class Pager:
         return counts.bytes_written, counts.bytes_read
 
     def _move(self, evict: tuple[int, int], fetch: tuple[int, int]) -> None:
-        """Evict and fetch pages; each argument is (first page, number of pages). Like the shim,
-        repeats incomplete calls whenever the pager signals that they can make progress."""
+        """Evict and fetch pages; each argument is (first page, number of pages). If a call
+        is incomplete, waits until the pager signals that it can make progress, and repeats it, as
+        the shim does."""
         (out, out_left), (into, into_left) = evict, fetch
         while out_left or into_left:
             if out_left:

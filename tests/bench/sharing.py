@@ -4,9 +4,10 @@
 Each trace is simulated at budgets of 5, 10, ... 100 % of its peak, up to the first budget at which
 the step is not slower than with fast memory only. From these points, an exhaustive search finds the
 best static division for each pair and each set of four traces, at several sizes of the shared
-budget. The division under test is computed from the slowdowns at the budgets of CURVE_SHARES only.
-The slowdowns under this division are interpolated between the simulated points; the divisions that
-deviate most from the best one are also simulated at exactly their budgets.
+budget. The tested division, that of sentineld/plan/division.py, is computed from the slowdowns at
+the budgets of CURVE_SHARES only. The slowdowns under this division are interpolated between the
+simulated points; the divisions that deviate most from the best one are also simulated at exactly
+their budgets.
 Writes build/bench/sharing.json. The exit status is 1 if a goal is missed.
 """
 

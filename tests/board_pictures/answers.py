@@ -30,7 +30,8 @@ class Answers:
     step_s: float
     series: dict[str, Series]
     """The series of the answer to each expression; a key is the expression as in the dashboard. In
-    a series, "values" has a pair [time, value as text] for each step of the query with a value."""
+    a series, "values" has a pair [time, value as text] for each of the query's times that has a
+    value; the times are step_s apart."""
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -105,7 +105,7 @@ class Canvas:
         """Draw text whose baseline begins at this point. size: in pixels."""
         style = {"color": INK, **style}
         x, y = x / self._size[0], 1 - y / self._size[1]
-        # "$" would begin a formula.
+        # Without the backslash, matplotlib would read "$" as the start of a formula.
         self.figure.text(x, y, text.replace("$", r"\$"), size=size * 72 / DPI, **style)
 
     def box(self, box: Box, fill: str, border: str) -> None:
@@ -221,8 +221,9 @@ def _colours(count: int) -> list[str]:
 
 
 def _limits(axes: Any, defaults: dict[str, Any], divisor: float) -> None:
-    """Set the limits of the value axis if the panel has a minimum. Above the panel's maximum, or
-    else the largest value, 8 % of the range is free. If the range is empty, its length is 1."""
+    """Set the limits of the value axis if the panel has a minimum. The range of values
+    goes from there to the panel's maximum or, without one, to the largest value. The axis is 8 %
+    longer than this range; if the range is empty, the axis has the length 1."""
     low, high = axes.get_ylim()
     if "min" in defaults:
         low = defaults["min"] / divisor
@@ -258,8 +259,8 @@ def _legend_size(box: Box, named: list[Named]) -> tuple[int, int]:
 
 
 def _legend(canvas: Canvas, box: Box, named: list[Named], columns: int, lines: int) -> None:
-    """Draw the names of the series. If they need more lines, the last line says how many names are
-    missing."""
+    """Draw the names of the series. If they need more than `lines` lines, the last place in the
+    legend says how many names are missing."""
     names = [_shortened(name) for name, _ in named]
     places = columns * lines
     if len(names) > places:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dashboard of the fleet: a training of two ranks in two network namespaces of this machine,
-in place of two machines, with a daemon for each. The slow tier of the second machine is slower."""
+in place of two machines, with a daemon for each. The second machine has the slower slow tier."""
 
 from __future__ import annotations
 

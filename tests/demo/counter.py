@@ -84,7 +84,7 @@ class Count:
     """Cache misses and instructions of all CPUs, and the time that they took."""
 
     misses: dict[str, list[int]]  # place (one of PLACES) -> misses by node
-    elsewhere: int  # misses outside the nodes: ROM, firmware, devices
+    elsewhere: int  # misses outside the nodes: ROM, firmware, memory of devices
     grains: dict[int, int]  # reported address // GRAIN_BYTES -> misses; see counter.c
     instructions: tuple[int, ...] = ()  # by CPU, without string operations
     seconds: float = 0.0  # modelled

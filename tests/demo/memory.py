@@ -25,9 +25,9 @@ MIN_FREE_BYTES = 4 << 20
 """min_free_kbytes, fixed so that every run has the same watermarks."""
 
 PCP_HIGH_FRACTION = 1000
-"""The per-CPU page lists may hold at most 1/1000 of a zone. The default is 1/8 (mm/page_alloc.c,
-MIN_PERCPU_PAGELIST_HIGH_FRACTION), which is more than the balloon leaves free. With the default, a
-trainer on one CPU could not allocate pages that were freed on another CPU."""
+"""The per-CPU page lists may hold at most 1/1000 of a zone. By default, the kernel lets them
+grow to 1/8 (mm/page_alloc.c, MIN_PERCPU_PAGELIST_HIGH_FRACTION), which is more than the balloon
+leaves free. A trainer on one CPU cannot allocate free pages that are in another CPU's list."""
 
 TIERING_COUNTERS = (
     "pgpromote_success",

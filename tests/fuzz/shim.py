@@ -242,8 +242,8 @@ class Daemon:
             self.set(**{name: script.number(size)})
 
     def _live(self) -> None:
-        """Write a current heartbeat. For the next 2 s, a barrier then waits for its moves, but for
-        at most BARRIER_NS_MAX."""
+        """Write a current heartbeat. It is stale after 2 s; until then, a barrier waits for its
+        moves, but for at most BARRIER_NS_MAX."""
         self.set(heartbeat=time.monotonic_ns(), barrier_timeout_ns=BARRIER_NS_MAX)
 
     def _record(self) -> None:

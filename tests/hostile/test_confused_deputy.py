@@ -132,8 +132,8 @@ def test_a_session_ends_when_its_process_executes_a_setuid_program(
 
 
 def leave_the_socket(say: Say, path: str) -> None:
-    """Let a child connect and exit. The test sends SIGUSR1 once another process has the child's
-    pid. Then send the hello on the child's connection."""
+    """Let a child connect and exit. Wait for SIGUSR1, which the test sends once another process
+    has the child's pid. Then send the hello on the child's connection."""
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:

@@ -35,13 +35,13 @@ RING_RECORDS_MAX = 1 << 18
 TIMES = ("before-attach", "with-the-layout", "while-managed")
 ATTACHED, LAYOUT = "the attach succeeded", "took a layout"
 REACHED = {"before-attach": ATTACHED, "with-the-layout": LAYOUT, "while-managed": "managed"}
-"""The report that at least one training must make for each of TIMES. Without this report, the
+"""For each of TIMES: the state (see lie()) that at least one training must report. Without it, the
 daemon may not have read the impossible words at this time."""
 MANAGED_S = 200.0
 """Time within which a training with valid control words is managed, even on a busy machine."""
 STUCK_S = 30.0
-"""Time limit for the same wait if the training writes impossible words before it is managed. Such a
-training may never be managed."""
+"""A training that writes impossible words before it is managed waits at most this long to be
+managed: it may never be managed."""
 
 
 class Lying(ToyTraining):
@@ -76,7 +76,8 @@ class Lying(ToyTraining):
 
 def lie(say: Say, paths: tuple[str, str], lies: dict[str, int], when: str, lying_s: float) -> None:
     """Run a toy training that writes impossible control words; report its session's states and how
-    often it wrote these words. ATTACHED and LAYOUT count as states.
+    often it wrote these words. ATTACHED, LAYOUT and an error that ended the training count as
+    states.
 
     paths: the shims' socket and the control socket.
     """

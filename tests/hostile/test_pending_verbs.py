@@ -18,8 +18,9 @@ from tests.hostile.attacker import OTHER_USER, Attacker, Say
 from tests.hostile.shim_client import registered
 
 PROCESSES = 12
-"""More processes than the daemon has threads for quick verbs. The test needs several processes,
-because the daemon carries out only one request of a process at a time."""
+"""More processes than the daemon has threads for quick verbs, which never wait for a process
+(QUICK_THREADS in control/server.py). The test needs several processes, because the daemon carries
+out only one request of a process at a time."""
 REQUESTS = 4
 
 

@@ -51,7 +51,8 @@ def paged_from_start(
     """Start a training that has a pager before its first step, as under `sentinelctl run --fast`.
 
     In contrast to `sentinelctl run`, this function does not attach the training. So the training
-    never has a plan, and pages are read from the file only at page faults. wrapper: see Within.
+    never has a plan, and pages are read from the file only at page faults. wrapper: see Within
+    in shim/place.py.
     """
     place = Within("env", f"{FAST_VARIABLE}={fast}", *wrapper)
     return ManagedRun(folder, *arguments, daemon=daemon, script=script, place=place)

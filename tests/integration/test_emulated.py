@@ -186,7 +186,8 @@ def test_a_managed_training_keeps_its_budget_across_a_daemon_restart(run: Manage
     resumed = wait(lambda: (now := run.session()) and now["state"] == "managed" and now)
     assert resumed["reason"] == "resumed after the daemon's restart"
     assert resumed["layout_id"] == layout
-    # While no daemon ran, births continued and no pages were demoted, so the budget was exceeded.
+    # While no daemon ran, births continued and no pages were demoted, so the budget may be exceeded
+    # at first.
     wait(lambda: within_budget(run.meter(1)[0], resumed))
     for step in meter_within(resumed["budget_bytes"], lambda: run.meter(4), run.status):
         assert step["moved_bytes"] > 0

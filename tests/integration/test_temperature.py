@@ -279,7 +279,7 @@ def test_pages_that_a_child_shares_stay(daemon: Daemon, running: Program) -> Non
         "the reason does not say that the budget cannot be kept",
     )
     # The hot set's pages are the parent's own copies, because it has written them since the fork.
-    # All other pages are still shared with the child, so they stay.
+    # All other pages are still shared with the child, so they stay resident.
     assert running.resident_share(HOT_MIB, TOTAL_MIB - HOT_MIB) == 1
     assert running.tell("sum") == before
 

@@ -55,7 +55,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture
 def group(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A new cgroup; v2 if possible. A test marked EACH_VERSION gets one of each version."""
+    """A new cgroup; v2 if possible. A test marked EACH_VERSION runs once with a cgroup of v1
+    and once with one of v2."""
     with cgroup(getattr(request, "param", "any")) as folder:
         yield folder
 

@@ -387,7 +387,8 @@ class Guest:
         """Raise MachineError with an excerpt if the log has a new problem since the last check, or
         if QEMU runs but the log cannot be read to its end.
 
-        Without the wait for a mark, a problem that one test causes could fail the next test.
+        The log lags behind the kernel, so this function writes a mark (see kernel_log.Marks) and
+        waits until it is in the log. Otherwise, a problem that one test causes could fail the next.
         """
         assert self._marks is not None
         assert self._qemu is not None

@@ -52,5 +52,6 @@ def daemon(installed: Guest) -> Iterator[Guest]:
     installed.run("systemctl start sentineld", timeout=180)
     yield installed
     installed.run("systemctl stop sentineld", timeout=180)
-    # As the daemon closes the last session, the module removes its hook.
+    # When the stopping daemon closes the last session, the module removes its hook. Check that this
+    # caused no problem.
     installed.check_kernel_log()

@@ -86,5 +86,5 @@ class Marks:
     def close(self) -> None:
         """End the command."""
         self._writer.kill()
-        with contextlib.suppress(OSError):  # a mark that it has not read
+        with contextlib.suppress(OSError):  # the command has not read the last mark
             self._writer.communicate()

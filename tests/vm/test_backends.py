@@ -29,12 +29,13 @@ MISSING = {
     "bookworm": {"damon": "no DAMON", "pagemap-scan": "PAGEMAP_SCAN"},
     "trixie-backports": {},
 }
-"""Suite -> backend that the suite's kernel does not support -> a part of the probe's message."""
+"""For each Debian suite, the backends that its kernel does not support, and for each of these
+backends a part of the message with which its probe says so."""
 
 DAMON_STAT = "/sys/module/damon_stat/parameters/enabled"
 IN_USE = {"trixie-backports": {"damon": "DAMON_STAT"}}
-"""Suite -> backend that the suite's kernel itself uses until a setting is changed -> a part of the
-probe's message."""
+"""Like MISSING, but for backends that are unusable because the kernel's own monitor
+damon_stat uses DAMON until it is turned off."""
 
 SURVEY = """
 import json
@@ -126,7 +127,7 @@ def test_writes_are_distinguished_if_claimed(seen: dict[str, Any], backend: Back
 
 def test_births_are_marked_if_claimed(seen: dict[str, Any], backend: Backend) -> None:
     expected = CHUNK_PAGES if backend.capabilities.births else 0
-    # The chunk is born in the first window.
+    # The program touches the chunk BORN for the first time in the first of the two windows.
     assert [chunk["born"] for chunk in births(seen)] == [expected, 0]
     others = [chunk for chunk in Chunk if chunk is not Chunk.BORN]
     assert {chunk["born"] for chunk in chunks(seen, *others)} == {0}

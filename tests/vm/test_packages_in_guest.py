@@ -33,7 +33,7 @@ PAGE = REPOSITORY / "docs/tutorial-packages.md"
 TRANSCRIPT = REPOSITORY / "build/tutorial-packages.txt"
 FOLDER = "/srv/tutorial"
 PACKAGE_FOLDERS = ("packages", "newer")
-"""Folders of the page with the packages, one for each version."""
+"""Folders in which the page expects the packages, one for each version of them."""
 TRAINING = "train.py"
 
 SETUP = f"""

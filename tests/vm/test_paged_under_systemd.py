@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A user's training on paged tiers, under the installed unit with its sandbox.
 
-The guest's kernel can move pages with userfaultfd. The user gets access to the device by the udev
-rule that `sentinelctl doctor` and the daemon's errors show.
+The guest's kernel can move pages with userfaultfd. The user gets access to /dev/userfaultfd by the
+udev rule that `sentinelctl doctor` and the daemon's errors show.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def paged(installed: Guest) -> Iterator[Guest]:
 
 @pytest.fixture(scope="module")
 def training(paged: Guest) -> Iterator[Training]:
-    """The user's training. Its command is stopped later, because it polls the daemon."""
+    """The user's training. A test stops the command `sentinelctl run` by SIGSTOP, because this
+    command polls the daemon."""
     paged.run(["sh", "-c", f"echo '{UDEV_RULE}' > {RULE}; {APPLY_RULES}"])
     started = Training(
         paged,

@@ -48,15 +48,15 @@ pytestmark = pytest.mark.guest
 
 
 PLACED = {"blocks.0.gate.weight": "fast", "blocks.1.gate.weight": "slow"}
-"""The tier on which the script places a parameter."""
+"""The tier of each parameter that the script places."""
 PLACED_BYTES = 64 * 256 * 4
 """Size of each of these parameters."""
 
 
 @pytest.fixture(scope="module")
 def training(daemon: Guest) -> Iterator[Training]:
-    """The training of this file's tests. Its command is stopped after the first test, because
-    `sentinelctl run` continues to poll the daemon."""
+    """The training of this file's tests. The first test stops the command `sentinelctl run` by
+    SIGSTOP, because this command would continue to poll the daemon."""
     options = "--fast 30% --limit 1GiB --policy sentinel+spill"
     placed = " ".join(f"--place {name} {tier}" for name, tier in PLACED.items())
     started = Training(
@@ -413,7 +413,8 @@ def test_a_training_that_is_stopped_while_armed_continues(training: Training, ho
     output, _ = meter.communicate(timeout=600)
     assert meter.returncode == 0, output
     assert len(json.loads(output)["steps"]) == 6
-    # Late moves after the pause made barriers time out, so the charge may exceed the budget.
+    # After the pause, late moves may have made barriers time out, so the charge may exceed the
+    # budget.
     training.wait_for_charge(session["budget_bytes"])
     training.expect_another_step()
 
@@ -458,7 +459,7 @@ def test_detach_releases_the_process_and_the_module(training: Training) -> None:
     assert training.in_state("registered")
     training.expect_another_step()
     refused(guest, f"sentinelctl detach {training.pid}", "wrong-state")
-    # The process closes its epoch fd at its next step.
+    # rmmod fails until the process has closed its epoch fd, which it does at its next step.
     wait("rmmod", lambda: guest.run("rmmod sentinel", check=False).returncode == 0, 120)
     training.expect_another_step()
     guest.run("modprobe sentinel")

@@ -58,7 +58,7 @@ def first_missing(
     shown: tuple[str, ...], output: str, alike: Callable[[str], str] = shape
 ) -> str | None:
     """The first line of `shown` that is missing from the output; None: the output has all lines of
-    `shown`, in their order. Lines are compared by the text that alike() makes of them."""
+    `shown`, in their order. Two lines are equal if alike() returns the same text for both."""
     lines = iter(map(alike, output.splitlines()))
     for line in shown:
         if line.strip() in ("", OMITTED):

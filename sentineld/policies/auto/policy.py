@@ -159,7 +159,7 @@ class _Planner:
         return self._problems[most]
 
     def _carried_out(self, items: Items, lives: Lives, notes: tuple[str, ...]) -> Plan:
-        """Make the plan that carries out the parts' lives: layout, moves and waits."""
+        """Make the layout, moves and waits that carry out the lives of the parts (parts.py)."""
         profile, tensors = self._profile, len(self._profile.tensors)
         born_fast = ~items.persistent & lives.fast[0]
         fast_pages = np.bincount(

@@ -7,13 +7,15 @@ the step-time bound, and the following:
 
 - a step may do only a fraction of a recomputation; this takes the same fraction of the
   recomputation's time;
-- recomputations do not exclude each other: a segment may read an input that is itself dropped;
+- recomputations do not exclude each other: a segment (the layers that are executed again) may read
+  an input that is itself dropped;
 - a recomputation takes the segment's all-fast time even if its inputs are slow, and the tensors
   that the segment uses internally need no room.
 
 The first program has no options. Each further program adds the options that save time at the prices
-of the program before it. If no such option is left, it adds positions, as for the step-time bound.
-The dual has all options, so it is a lower bound at any prices.
+(dual values) of the program before it. If no such option is left, it adds positions at which groups
+may change their tier, as for the step-time bound. The dual has all options, so it is a lower bound
+at any prices.
 
 So no step that makes any of these recomputations takes less time than the bound, whatever policy
 moves its pages. The bound covers only the candidates: a step that recomputes other tensors, or
@@ -124,7 +126,7 @@ def is_modelled(timing: Timing) -> bool:
 def _problem(
     profile: Profile, timing: Timing, candidates: Sequence[Recomputation]
 ) -> tuple[Groups, Options]:
-    """The groups of the tensors and of their parts, and the options."""
+    """The groups of the tensors and of their halves (see rewrite.halves()), and the options."""
     both, rows = halves(profile, candidates)
     groups = groups_of(both, timing, generous=True)
     group = np.full(len(both.tensors), -1)
@@ -160,10 +162,10 @@ def _problem(
 def _later(
     profile: Profile, points: PressurePoints, candidates: Sequence[Recomputation]
 ) -> PressurePoints:
-    """The pressure points, with the largest share of its stretch that may have passed at each.
+    """The pressure points, each with the largest PressurePoints.share that it may have.
 
-    Events are spread evenly over a stretch (share_passed()). A recomputation inserts events at the
-    beginning of its stretch, so the other events of the stretch come later. This increases the time
+    share_passed() assumes that events are spread evenly over a stretch. A recomputation inserts
+    events at the beginning of its stretch, so the other events come later. This increases the time
     for demotions before a point. Assume that all candidates are made: then the points are as late
     as possible, so the bound is valid.
     """

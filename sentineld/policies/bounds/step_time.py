@@ -88,7 +88,7 @@ def require_solved(programs: int) -> None:
 
 
 def with_moves(changes: Changes, dual: LowerBound) -> Changes:
-    """Add the positions at which groups move at the dual's prices."""
+    """Add, for each group, the positions at which its best life at the dual's prices has a move."""
     return [
         np.union1d(positions, np.flatnonzero(dual.moving[:, at]))
         for at, positions in enumerate(changes)

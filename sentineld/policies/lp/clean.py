@@ -22,7 +22,7 @@ from sentineld.policies.lp.problem import Changes
 
 
 class CleanChange(NamedTuple):
-    """A change of a group's tier, before or after a segment with clean pages."""
+    """A change (see the module's docstring) that ends or precedes a segment with clean pages."""
 
     change: int
     """Index of the change in the group's list of changes."""
@@ -137,7 +137,7 @@ def _clean_changes(
     stays: Mask,
     clean: set[int],
 ) -> list[CleanChange]:
-    """The changes before or after a segment with clean pages.
+    """The changes that end or precede a segment with clean pages.
 
     positions: the positions of the group's changes.
     following: (L,): the segment after each position's moves.

@@ -73,8 +73,8 @@ def lower_bound(
     position = np.arange(count)[:, None]
     alive = position < groups.length[None, :]
     stretch = (groups.birth[None, :] + position) % max(count, 1)
-    # In the dual, the price of 1 ns of hidden time must not exceed the net cost of 1 ns of the
-    # stretch.
+    # In the dual, the price of 1 ns of hidden time (Prices.hidden) must not exceed the net cost of
+    # 1 ns of the stretch.
     hidden = np.clip(prices.hidden, 0.0, weight)
     cost = groups.direct_ns * weight[stretch] + groups.hideable_ns * hidden[stretch]
     # While accesses (on paged tiers: faults) use the slow tier, moves cannot use it. Charge this

@@ -67,8 +67,8 @@ class Groups:
     do not overlap with other work; see Timing.extra_ns()."""
 
     direct_ns: Floats
-    """(S, G): AccessCosts.direct_ns of each slow page; equal to cost_ns if accesses do not overlap
-    with other work."""
+    """(S, G): AccessCosts.direct_ns (model/timing.py) of each slow page; equal to cost_ns if
+    accesses do not overlap with other work."""
 
     hideable_ns: Floats
     """(S, G): AccessCosts.hideable_ns of each slow page; 0 if accesses do not overlap with other
@@ -167,9 +167,9 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
 
     For a plan, only tensors that the plan can place are grouped.
 
-    generous: make the groups for a bound. Then also group the tensors that a plan cannot place, and
-        round costs down. Count a tensor as absent in those parts of a stretch in which it is not
-        known to be alive.
+    generous: make the groups for a bound. In this case, tensors that a plan cannot place are
+        grouped, too, and costs are rounded down. A tensor counts as absent in those parts of a
+        stretch in which it is not known to be alive.
     """
     count = profile.stretch_count
     birth, length = lifetimes(profile)
@@ -203,9 +203,9 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     chosen = np.flatnonzero(matters)
     points = pressure_points_of(profile, chosen[~lasts[chosen]])
     if generous and timing.overlap == Overlap.TIERS:
-        # `share` is the part of the stretch's time that has passed at each point. If accesses to
-        # both tiers overlap, a tensor that is born slow after a point can make the stretch shorter.
-        # The part that has passed at the point is then larger. Assume the largest part, 1.
+        # points.share is the part of the stretch's time that has passed at each point. If accesses
+        # to both tiers overlap, a tensor that is born slow after a point can make the stretch
+        # shorter, so that a larger part has passed at the point. Assume the largest part, 1.
         points = replace(points, share=np.ones(len(points.share)))
     # A `length` is at most S stretches. But a tensor that is born in one step and dies in the same
     # stretch of the next step lives in S + 1 stretches. A bound ignores the last of these

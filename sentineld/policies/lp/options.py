@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recomputations as options of the generous program.
+"""Recomputations as options of the generous program (see Limits in problem.py).
 
 An option replaces tensors by two parts each: one that lives up to the drop and one that lives from
 the recomputation on. It also lengthens a stretch. The program chooses which share of the option is
@@ -58,11 +58,11 @@ class Options:
         return found
 
     def changes(self, groups: Groups, amounts: Floats) -> tuple[Integers, Integers, Floats]:
-        """(stretches, options, amounts): the amounts by which the options change a sum over all
-        pages in the stretches.
+        """(stretches, options, amounts): how the options change a sum over all pages, by stretch.
+        Taking an option adds the amount to the sum of the stretch.
 
-        amounts: (S, G), the amount that each page of a group adds to the sum at each position of
-        the group's lifetime.
+        amounts: (S, G), the amount that each page of a group contributes to the sum at each
+        position of the group's lifetime.
         """
         stretches, options, found = [_NONE], [_NONE], [np.zeros(0)]
         for option, group, pages in zip(self.option, self.group, self.pages, strict=True):
@@ -74,10 +74,11 @@ class Options:
         return np.concatenate(stretches), np.concatenate(options), np.concatenate(found)
 
     def gains_ns(self, values: Floats, weight: Floats) -> Floats:
-        """(N,): the time by which each option lowers the dual's costs; negative if it raises them.
+        """(N,): the time by which each option lowers the dual's costs (dual.py); negative if it
+        raises them.
 
-        values: (G,), the gain of the best life of a page of each group, minus the page's cost if it
-        is always slow. weight: (S,), the cost of 1 ns of each stretch.
+        values: (G,), for one page of each group, the gain of its best life minus its cost if it is
+        always slow. weight: (S,), the cost of 1 ns of each stretch.
         """
         found = -self.time_ns * weight[self.stretch]
         np.add.at(found, self.option, self.pages * values[self.group])

@@ -24,7 +24,7 @@ class PressurePoints:
     """(S + 1,): the points of stretch s are first[s] .. first[s + 1] - 1."""
 
     event: Integers
-    """(C,): the event after which each point lies."""
+    """(C,): number of the event (birth or death) after which each point lies."""
 
     share: Floats
     """(C,): share of each point's stretch that has passed at the point."""

@@ -447,10 +447,11 @@ class _Program:
 
         The fast pages may exceed the capacity by the number of pages that can be demoted between
         the beginning of the stretch and the pressure point. The time for these moves is the sum of
-        two times: the wait at the beginning of the stretch (the stretch's duration minus the time
-        of its work), and the part of the time of the work that has passed at the point. The number
-        of pages is a sum of terms: those that depend on columns are added to the matrix, and the
-        sum of the constant ones is returned, (C,), in UNIT_PAGES.
+        two times. The first is the wait at the beginning of the stretch, that is, the stretch's
+        duration minus the time of its work. The second is the time of the work before the point:
+        the point's `share` times the time of the work. The number of pages is a sum of terms: those
+        that depend on columns are added to the matrix, and the sum of the constant ones is
+        returned, (C,), in UNIT_PAGES.
 
         all_slow: (S,), time of each stretch if everything is slow.
         move: time to demote a unit of memory.

@@ -5,9 +5,9 @@ Chunks compete for fast pages and moves. If pages and moves have prices in each 
 life of a chunk no longer depends on other chunks. A life is a walk through two states, fast and
 slow. Dynamic programming finds the best walk of each chunk. By weak duality, the total value of
 these walks plus the value of the capacities is an upper bound at any prices. No schedule within the
-capacities serves more page accesses fast than this bound. If the prices of overused capacities are
-raised and the other prices are lowered, this bound becomes tighter, and the prices become a better
-guide to feasible schedules.
+capacities serves more page accesses fast than this bound. In many small steps, relax() raises the
+prices of overused capacities and lowers the other prices. This makes the bound tighter, and the
+prices become a better guide to feasible schedules.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class Recomputation:
     at: int
     """The segment is executed again at the beginning of this stretch."""
     dropped: tuple[tuple[int, int], ...]
-    """(row of the tensor, stretch at whose end the tensor is dropped), by row. The tensors are
-    absent until the recomputation."""
+    """(row of the tensor, stretch at whose end the tensor is dropped), sorted by row. The tensors
+    are absent until the recomputation."""
     inputs: frozenset[int]
     """Tensors that the segment reads and does not make: rows of the profile's tensors."""
     time_ns: int
@@ -102,8 +102,9 @@ def candidates(profile: Profile, limit: int = CANDIDATES_MAX) -> tuple[Recomputa
 def permitted(
     step: Step, first: int, last: int, born_from: int | None = None
 ) -> Recomputation | None:
-    """The recomputation that executes the stretches `first` to `last` again, in the stretch in
-    which the first of the dropped tensors' gaps ends. This segment may have any number of layers.
+    """The recomputation that executes the stretches `first` to `last` again. It is made in the
+    earliest stretch in which a gap of these stretches' tensors ends. This segment may have any
+    number of layers.
 
     born_from: only tensors that are born in this stretch or later are dropped; None: all tensors.
     Tensors that cannot be dropped are left out. Returns None if no recomputation is permitted.
@@ -140,7 +141,7 @@ def _lacks(one: Recomputation, other: Recomputation) -> bool:
 
 
 class Step:
-    """The data of a step with which the conditions are checked."""
+    """The data of a step with which the conditions in the module's docstring are checked."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile

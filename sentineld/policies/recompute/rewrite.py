@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The profile of a step that recomputes tensors, derived from the profile of a step that does not.
 
-Each dropped tensor becomes two tensors. The first keeps the row, and is freed at the end of the
-stretch of its last use before the gap. The second is born at the beginning of the stretch in which
-the gap ends. In this stretch, all allocations and frees of the segment happen again, before the
-stretch's own, and the segment's accesses are added to the stretch's. So the stretch also needs room
-for the tensors that the segment uses internally, and its inputs cost time if they are slow. The
-time of the stretch grows by the time of the segment.
+candidates.py defines a tensor's gap, in which the tensor is dropped, and the segment of layers that
+is executed again. Each dropped tensor becomes two tensors. The first keeps the row, and is freed at
+the end of the stretch of its last use before the gap. The second is born at the beginning of the
+stretch in which the gap ends. In this stretch, all allocations and frees of the segment happen
+again, before the stretch's own, and the segment's accesses are added to the stretch's. So the
+stretch also needs room for the tensors that the segment uses internally, and the segment's inputs
+cost time if they are slow. The time of the stretch grows by the time of the segment.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ def recomputed(profile: Profile, chosen: Sequence[Recomputation]) -> Profile:
         copies = dict(zip(internal, range(count, count + len(internal)), strict=True))
         count += len(internal)
         again = profile.tensors[internal]
-        # A script's placement of such a tensor applies to the original only. Placed tensors occupy
-        # memory during the whole step (plan/placement.py), but the copy lives only for a short
-        # time, so it is planned like any other transient tensor.
+        # A script's placement of an internal tensor applies to the original only. Placed tensors
+        # occupy memory during the whole step (plan/placement.py), but the copy lives only for a
+        # short time, so it is planned like any other transient tensor.
         again["placed"] = Placement.AUTO
         tensors.append(again)
         inserted += _again(profile, one, copies, later)
@@ -176,7 +177,8 @@ def _accesses_again(
 
 
 def _moved(rows: Table, later: dict[int, tuple[int, int]]) -> Table:
-    """The access rows. From a tensor's recomputation on, they refer to the tensor's later row."""
+    """A copy of the access rows. From a dropped tensor's recomputation on, the copy refers to the
+    tensor's later row (see recomputed())."""
     found = rows.copy()
     for row, (at, new) in later.items():
         found["tensor"][(rows["tensor"] == row) & (rows["stretch"] >= at)] = new

@@ -171,9 +171,9 @@ def _initial(problem: Problem, answer: Answer, offset: Integers) -> Table:
         int(row): np.zeros(int(sizes[row]), np.bool_) for row in np.flatnonzero(persistent(profile))
     }
     for span, decided in zip(problem.spans, answer.fast, strict=True):
-        # If boundary 0 lies in a span, the initial tier is that of the span. If boundary 0 lies in
-        # a gap, the initial tier is that of the span before the gap, except for the pages that are
-        # moved in this gap before boundary 0.
+        # For spans and gaps, see autotm_program.py. If boundary 0 lies in a span, the initial tier
+        # is that of the span. If boundary 0 lies in a gap, the initial tier is that of the span
+        # before the gap, except for the pages that are moved in this gap before boundary 0.
         if span.tensor in fast and (span.since == 0 or span.until >= count):
             fast[span.tensor][:] = decided
     for gap, out, back in zip(problem.gaps, answer.out, answer.back, strict=True):

@@ -55,7 +55,8 @@ class Interleave:
 
 
 def interleaved(profile: Profile, share: float) -> tuple[Mask, Integers]:
-    """(which transient tensors are fast, number of fast pages of each persistent tensor)."""
+    """(which transient tensors are fast, number of fast pages of each persistent tensor), if this
+    share (0..1) of all bytes is to be fast."""
     pages = tensor_pages(profile)
     fast = np.zeros(len(pages), np.bool_)
     owed = 0.0

@@ -73,8 +73,8 @@ class Static:
 
 
 def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Integers]:
-    """Of the placements that take at most `room` pages at every event, find the one with the
-    largest gain.
+    """Of the placements that take at most `room` pages at every moment of the step, find the one
+    with the largest gain.
 
     gain: (T,), time that each tensor saves if it is fast as a whole.
 

@@ -93,9 +93,9 @@ def idle_for(book: Book, gap: Gap, stretch: int) -> int:
 
 
 def prefetch_at(book: Book, gap: Gap, layers: Pass) -> int:
-    """The position at which the swap-in begins. In the backward pass, this is the beginning of the
-    last checkpoint that precedes the layer of the gap's second use. If there is none, the beginning
-    of the backward pass."""
+    """The position (see Gap) at which the swap-in begins. This is the beginning of the backward
+    pass's last checkpoint before the layer of the gap's second use. If there is no such checkpoint,
+    it is the beginning of the backward pass."""
     user = int(layers.layer[book.stretch(gap, gap.until)])
     begins = layers.begin
     ordinals = np.arange(len(begins))

@@ -12,7 +12,7 @@ output, and the other outputs are freed immediately (memory-centric).
 Adapted: heavy layers stand in for checkpoints (passes.py). A segment is executed again only if the
 profile permits it (policies/recompute/candidates.py); if it does not permit this for the whole
 segment, the layers are treated as in a large segment. An output that is computed for its first use
-of the backward pass is kept for further uses, also in the memory-centric strategy. If the step fits
+in the backward pass is kept for later uses, even in the memory-centric strategy. If the step fits
 into the budget, nothing is recomputed.
 
 The policy runs in the simulator only. Its bound is the step-time bound with the same recomputations

@@ -176,7 +176,7 @@ class Step:
     def cost(self, genes: Integers) -> float:
         """The cost of a plan: the time of slow accesses or, if slow memory can't be accessed, the
         pages in excess of the budget, integrated over time. If slow memory can be accessed, but the
-        pool of short-lived tensors alone exceeds the budget, the cost is infinite."""
+        short-lived tensors alone exceed the budget, the cost is infinite."""
         book = self.planned(genes)
         if not self.accesses_slow:
             excess = np.maximum(book.usage - book.limit, 0)

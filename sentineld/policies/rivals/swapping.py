@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common part of the policies that swap tensors, such as G10, Capuchin, vDNN and LMS.
 
-A swapping policy has a parameter and a list of values for it, `sweep`. For each of these values,
-the policy fills a book of swaps (swaps.py) and converts the book to a plan. It does this for each
-of opened_books(), which differ in the treatment of short-lived tensors.
+A swapping policy has a parameter and a list of values for it, `sweep`. opened_books() yields books
+without swaps (swaps.py), which differ in the treatment of short-lived tensors. For each of these
+books and each value, the policy adds swaps to a copy of the book and converts the copy to a plan.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from sentineld.policies.shares import page_moves_ns
 
 @dataclass
 class SwappingPolicy(ABC):
-    """A policy that makes a plan for each value in `sweep` and each of opened_books(), and keeps
-    the plan with the shortest predicted step. For each plan, the policy chooses swaps and enters
-    them in a Book until all tensors fit or no remaining gap makes room."""
+    """A policy that makes a plan for each value in `sweep` and each book of opened_books(), and
+    keeps the plan with the shortest predicted step. For each plan, the policy chooses swaps and
+    adds them to the book until all tensors fit or no remaining gap makes room."""
 
     name: str
 

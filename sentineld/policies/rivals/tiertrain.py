@@ -57,7 +57,7 @@ def prefetch_queue(book: Book) -> list[Gap]:
 
 
 def prefetch_at(book: Book, queue: list[Gap], at: int, depth: int) -> int:
-    """The position, after the gap's first use, at which the prefetch of the gap's tensor begins.
+    """The position (see Gap), after the gap's first use, at which the tensor's prefetch begins.
     The prefetch begins at the second use of the tensor that is `depth` places ahead in the queue
     or, if there is no such tensor, of the first tensor in the queue. at: the gap's place in the
     queue."""

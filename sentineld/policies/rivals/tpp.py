@@ -60,8 +60,8 @@ class Tpp(ReactivePolicy):
 
 
 class Scanner:
-    """The state of the scans: the last use of each cell, which of its pages fault at their next
-    access, and whether the cell is marked.
+    """The state of the scans: the last use of each cell, the number of its pages that fault at
+    their next access, and whether the cell is marked.
 
     At each tick, a scan period ends and the next one begins. The first period begins with a scan,
     too. All pages of a cell that fault do so together.

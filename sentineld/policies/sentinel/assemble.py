@@ -95,8 +95,8 @@ def assemble(
     both, late = with_late(in_time, moves(placed.late), profile)
     if tiers.paged or profile.stretch_count == 1:
         # In these two cases, the process cannot stall at a boundary. On paged tiers, it waits for a
-        # page only when it accesses the page. With a single stretch, the boundary would have to
-        # wait for the moves that start at this boundary.
+        # page only when it accesses the page. A step of a single stretch has only one boundary,
+        # which would have to wait for the moves that start there.
         return finished(replace(plan, moves=both), profile, tiers)
     # The prediction assumes that the process does not wait for late promotions, and that these
     # promotions are too late for any access.

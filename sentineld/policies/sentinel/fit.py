@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feasible schedules: a life for each chunk, so that no stretch's capacities are exceeded.
 
-Prices (policies/lp/relax.py) give the value of room and of moves in each stretch. Chunks are
+Prices (policies/lp/relax.py) give the value of fast memory and of moves in each stretch. Chunks are
 processed in the order of their gain per page. Each chunk gets the best life that still fits. In
 later rounds, at lower prices, a chunk's life may be exchanged for a better one, to use up the
 remaining capacity.
@@ -35,7 +35,7 @@ PRICE_FACTORS = (2.0, 1.0, 0.5, 0.2, 0.02)
 """Prices of each round, as multiples of Fitting.prices."""
 
 AGAIN_FACTORS = (1.0, 0.3, 0.02)
-"""Price factors for chunks that were removed and are inserted again."""
+"""Price factors for chunks that unify_births() has removed and inserts again."""
 
 MOVE_COST = 1e-3
 """Minimum cost of moving a page, in page accesses, so that no page moves without need."""
@@ -156,8 +156,9 @@ class Fitting:
         self.moving[:, chunks] = False
 
     def _give_all(self, chunks: Integers, fast: Mask, moving: Mask) -> bool:
-        """Insert removed chunks of one tensor, all with this life. If there is not enough room or
-        time for all of them, insert none and return False."""
+        """Insert removed chunks of one tensor, all with the same life. If there is not enough room
+        or not enough time to move all of them, insert none and return False. fast, moving: (S, 1),
+        this life; see Lives."""
         lives = Lives(
             np.zeros(len(chunks)),
             np.repeat(fast, len(chunks), axis=1),

@@ -58,12 +58,12 @@ class IntervalScheduler:
         self._items, self._room, self._moves = items, room, moves
         count = items.stretch_count
         position = (np.arange(count)[:, None] - items.birth[None, :]) % max(count, 1)
-        # Number of stretches left in the chunk's life, including the current one; 0 or less if the
-        # chunk is not alive.
+        # (S, N): number of stretches from this one, inclusive, to the end of the chunk's life; 0 or
+        # less if the chunk is not alive in this stretch.
         self._left = items.length[None, :] - position
         self._old = (self._left > 0) & (items.persistent[None, :] | (position > 0))
-        # Stretches until the next use in the chunk's life. If there is none, a number larger than
-        # the number of stretches in a step.
+        # (S, N): number of stretches until the chunk's next use in its life; 0: this stretch
+        # uses it. If it is not used again, a number larger than the number of stretches in a step.
         until_use = coming_use(items)[:-1] - np.arange(count)[:, None]
         self._until_use = items.by_stretch(until_use)
         _, self._of_tensor = np.unique(items.tensor, return_inverse=True)

@@ -3,8 +3,8 @@
 
 An interval is a fixed number of consecutive stretches (the migration interval length, MIL). The
 pages that an interval uses are promoted in the interval before it. In `sentinel+spill`, they may
-also be promoted in the interval that uses them. When all moves are planned, Fitting.advance() can
-make the promotions start earlier.
+also be promoted in the interval that uses them, and once all moves are planned, Fitting.advance()
+can make the promotions start earlier.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Constraints:
 
 
 def coming_use(items: Items) -> Integers:
-    """(S + 1, N): Items.next_use(), but the uses of persistent chunks continue in the next step."""
+    """(S + 1, N): Items.next_use(), but after its last use in the step, a persistent chunk's next
+    use is its first use in the next step, whose positions are counted from S."""
     count, next_use = items.stretch_count, items.next_use()
     around = np.where(items.persistent, next_use[0] + count, 3 * count)
     found: Integers = np.minimum(next_use, around)
@@ -83,8 +84,8 @@ def coming_use(items: Items) -> Integers:
 
 
 def may_enter(items: Items, stretches: int) -> Mask:
-    """(S, N): whether a chunk may be promoted in a stretch: only if the interval of the stretch, or
-    the next interval, uses it."""
+    """(S, N), by position as in Lives: whether a chunk may be promoted in the position's stretch.
+    It may if it is used later in the interval of this stretch, or in the next interval."""
     count = items.stretch_count
     until_use = coming_use(items)[1:] - np.arange(count)[:, None]
     allowed: Mask = until_use <= stretches_ahead(count, stretches)[items.stretch_of()]

@@ -102,7 +102,7 @@ def _best(items: Items, room: float, moves: Floats, judge: _Judge) -> tuple[_Jud
         tried += 1
         judged = judge(one, scheduler.schedule(one.stretches))
         # Two lengths can save the same time, because the timing model charges nothing for small
-        # tensors. Then the number of accesses served fast decides.
+        # tensors. In this case, the number of accesses served fast decides.
         if best is None or judged[:2] > best[:2]:
             best = judged
         if judged.served >= accesses:

@@ -25,8 +25,8 @@ class Split:
     """Short-lived tensors of the pool: rows of the profile."""
 
     candidates: Integers
-    """Tensors that are scheduled: persistent ones, long-lived ones, and short-lived ones that are
-    too large for the pool."""
+    """Tensors that are scheduled: persistent ones that were in the heap before the step, long-lived
+    ones, and short-lived ones that are too large for the pool."""
 
     pool_pages: int
 

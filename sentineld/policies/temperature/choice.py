@@ -33,7 +33,7 @@ class Chooser:
         rest: number of calls of choose() after a unit's move that do not move the unit back.
         """
         self._margin, self._rest = margin, rest
-        # (N,): calls of choose() until the unit may fall, and until it may rise.
+        # (N,): calls of choose() until the unit may be demoted, and until it may be promoted.
         self._risen: Integers = np.zeros(count, np.int64)
         self._fallen: Integers = np.zeros(count, np.int64)
 

@@ -11,7 +11,7 @@ Its assumptions:
   fault it stays in memory until the end of the window, and is then paged out again. Therefore, the
   rate is known from accessed bits, which show at most one access in a window.
 - The processes access their pages as often as in the remembered scans. If all memory were resident,
-  processes that wait for swap now would access them more often.
+  processes that wait for swap now would access their pages more often.
 - No two faults overlap, and each waits for the same time.
 - Paging out does not delay the processes.
 """
@@ -26,7 +26,8 @@ from sentineld.plan.division import Curve
 from sentineld.policies.temperature.heat import SLACK_SHARE
 
 POINTS_MAX = 64
-"""Number of points of a curve, besides the first. Between them, the curve is linear."""
+"""Maximum number of points of a curve, besides the first one or two, at which all pages in use wait
+for swap. Between two points, the curve is linear."""
 
 
 def curve_of_rates(rates: Floats, pages: Integers, fault_s: float, fixed_bytes: int = 0) -> Curve:

@@ -186,13 +186,14 @@ class Heat:
         window_s: time in which a page that is accessed at least once counts as used. interval_s:
             mean time between the ends of two scans. seen: whether the scans read accessed bits.
 
-        Each unit has two groups. The rate of the resident pages follows from the share of the scans
-        that found the unit used. The birth of a unit, which counts as a scan, is left out of this
-        share; a unit that no scan has examined since its birth counts as used in each scan. If no
-        accessed bits are read, nothing is known of a page that stays in memory: its share is 1
-        after its birth and after each return, and decreases with each further scan until the page
-        counts as idle. The rate of the pages in swap follows from the number of the unit's pages
-        that have returned between the last scans.
+        Each unit has two groups: its resident pages and its pages in swap. The rate of the resident
+        pages follows from the share of the scans that found the unit used. The birth of a unit,
+        which counts as a scan, is left out of this share; a unit that no scan has examined since
+        its birth counts as used in each scan. If no accessed bits are read, nothing is known of
+        pages that stay in memory. The share is then assumed: it is 1 after pages of the unit were
+        born or returned, and decreases with each further scan until the unit counts as idle. The
+        rate of the pages in swap follows from the number of the unit's pages that have returned
+        between the last scans.
         """
         units, scans = self.units, self._tracker.scans
         if seen:

@@ -35,7 +35,7 @@ class History:
         self._written = _Bits(count)
         self.scans: Integers = np.zeros(count, np.int64)
         """(N,): number of scans that examined the unit; at most SCANS + 1, which means that the
-        first one is forgotten."""
+        first of these scans is no longer remembered."""
 
     def record(self, units: Mask, accessed: Mask, written: Mask) -> None:
         """Add a scan.

@@ -13,10 +13,10 @@ import numpy.typing as npt
 USER_BYTES_MAX = 128 << 20
 """Limit on the bytes of the kept samples of one user's sessions: 8 million records of 16 bytes."""
 ALL_BYTES_MAX = 3 * USER_BYTES_MAX
-"""Limit on the bytes of all kept samples. While a profile, a meter or a trace is made from samples,
-they take up to ten times their memory, that is, up to 4 GiB. The service's unit has MemoryMax=9G.
-If the planning processes (two with up to 4 GiB each) need too much memory at the same time, the
-kernel kills them, not the daemon."""
+"""Limit on the bytes of all kept samples. Making a profile, a trace or figures of the meter from
+samples takes up to ten times their memory, that is, up to 4 GiB. The service's unit has
+MemoryMax=9G. If the planning processes (two with up to 4 GiB each) need too much memory at the same
+time, the kernel kills them, not the daemon."""
 
 
 class SampleMemory:
@@ -26,8 +26,8 @@ class SampleMemory:
         self._user_bytes_max, self._all_bytes_max = user_bytes_max, all_bytes_max
         self._lock = threading.Lock()
         self._held: Counter[int] = Counter()  # bytes by user ID
-        # Bytes of freed arrays that are still counted in _held. An array may be freed at any time,
-        # even in a thread that holds the lock.
+        # (user ID, bytes) of freed arrays that are still counted in _held. An array may be freed at
+        # any time, even in a thread that holds the lock, so the finalizer must not take the lock.
         self._freed: deque[tuple[int, int]] = deque()
 
     def keep(self, uid: int, samples: npt.NDArray[np.void]) -> None:

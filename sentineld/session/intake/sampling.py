@@ -36,8 +36,8 @@ REFUSAL_CHARACTERS_MAX = 200
 SAMPLES_PER_PAGE_MAX = 8
 """Maximum number of pages that the kept samples may represent, per page of the machine's memory.
 This number allows a sample of each page in each of 8 stretches. The limit is needed because a
-process can begin any number of epochs, and each epoch adds samples. It limits the time for their
-evaluation; SampleMemory limits their memory."""
+process can begin any number of epochs, and each epoch adds samples. This number limits the time in
+which the samples are evaluated; SampleMemory limits their memory."""
 REPEATS_PER_PAGE_MAX = 1
 """If the kept samples represent more than this number of pages per page of the machine's memory, or
 need too much memory, repeated accesses to a page in an epoch are dropped. The profile still has the
@@ -193,7 +193,7 @@ class Sampling:
     def finish(self) -> SampledPages:
         """Disarm the pages; returns the page accesses sampled since arm(). With some backends this
         takes seconds. With the module, call collect() first. If sampling was given up, returns
-        no accesses, as with the backend `shim`."""
+        no accesses, as with the backend `shim`, which observes no pages."""
         if self._module is None:
             self.collect()
         samples, problem = self.samples(), self.problem

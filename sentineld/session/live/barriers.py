@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detects whether a process waits for moves at its barriers or has stopped after a time-out."""
+"""Detects whether a process waits for moves at its barriers or no longer waits after a time-out."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ class Sharing:
         return self._machine.shared
 
     def stop(self) -> None:
-        """Forget the curves, and abandon a curve that is being made. Called when the session ends
-        or gets another policy."""
+        """Forget the curves, and abandon a curve that is being made. Called when the process is no
+        longer attached, and when the session gets another policy."""
         self._stopped.set()
         self._stopped = threading.Event()
         self._curves, self._learned, self._job = {}, None, None

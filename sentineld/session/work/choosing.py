@@ -14,8 +14,9 @@ from sentineld.session.live.shapes import Planned, Shape, Shapes
 OTHER_SHAPE_STEPS = 8
 """Within this number of steps after a plan was left, the session enters that plan again only if two
 steps in a row have its shape. Later, a single step of its shape is enough. If the plan that was
-left had not paid off, the session waits for SIZES_STEPS steps before it enters or makes any plan.
-If the first OTHER_SHAPE_STEPS of these steps are identical, it does not wait for the rest."""
+left had not paid off (EARNED_STEPS in live/divergence.py), the session waits for SIZES_STEPS steps
+before it enters or makes any plan. If the first OTHER_SHAPE_STEPS of these steps are identical, it
+does not wait for the rest."""
 SIZES_STEPS = 16
 """Number of steps to record before a plan for varying sizes is made. Its slots are as large as the
 largest allocations in these steps; steps with larger allocations will not fit the plan. If the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning for another budget or policy, from the profile of the live plan."""
+"""Planning for another budget, policy or placement of tensors, from the live plan's profile."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sentineld.session.work.request import Request
 
 
 class Replanning(Request[Planned]):
-    """A request to switch to another budget or policy. The live plan is followed until the process
-    takes the new plan's layout."""
+    """A request to plan for another budget, policy or placement of tensors, and to switch to this
+    plan. The live plan is followed until the process takes the new plan's layout."""
 
     doing = "replanned"
 

@@ -51,9 +51,9 @@ framework then observes may have another shape."""
 OP_ACCESSES_WAIT_S = 60.0
 """Time to wait for the framework's answer to a request: the operators' accesses of one step."""
 HEAP_GROWTHS_MAX = 3
-"""If the heap has outgrown the armed pages, they are armed again, at most this many times. The heap
-of a training that keeps more tensors in each step grows in every step. Such a step is then taken as
-it is, and its samples count as incomplete."""
+"""If the used part of the heap has grown since it was armed, it is armed again, at most this many
+times. If a training keeps some new tensors of each step, the heap grows in every step. In this
+case, a step is taken although the heap grew, and its samples count as incomplete."""
 
 
 class SampledStep(NamedTuple):
@@ -141,7 +141,7 @@ class StepSampler:
         self._substrate = substrate
         self._sampling: Sampling | None = None
         self._managed: Managed | None = None
-        self._armed_bytes: int | None = None  # of the heap; None: the plan's ranges are armed
+        self._armed_bytes: int | None = None  # of the heap; None: other ranges, or none, are armed
         self._armed_step = 0  # number of the step in which the pages were armed
         self._growths = 0  # how often the heap has outgrown the armed pages
         self._waiting_since_s = 0.0
@@ -240,8 +240,8 @@ class StepSampler:
 
     @property
     def problem(self) -> SentinelError | None:
-        """Why page sampling was given up: there were too many samples. The sampled step must then
-        be the step that the framework observed. None: page sampling was not given up."""
+        """Why page sampling was given up (there were too many samples); None: it was not given up.
+        If it was, the sampled step must be the step that the framework observed."""
         return None if self._sampling is None else self._sampling.problem
 
     @property

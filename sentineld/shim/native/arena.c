@@ -208,7 +208,7 @@ void arena_drop(struct arena *arena, uint32_t slot, bool all)
 	const struct sentinel_part *parts;
 	uint32_t count;
 
-	/* The pages stay marked live until arena_give(), so no tensor is born on them before. */
+	/* The pages stay marked live until arena_give(), so no tensor is born on them earlier. */
 	if (all || arena->layout.slots[slot].flags & SENTINEL_SLOT_DROP)
 		memory_drop(arena->base + (slot_page(arena, slot) << arena->page_shift),
 			    slot_pages(arena, slot) << arena->page_shift);

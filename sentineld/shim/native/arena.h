@@ -51,8 +51,8 @@ void arena_populate(const struct arena *arena, uint32_t slot);
 /* The slot of the live tensor that begins at address, or -1. */
 int64_t arena_find(const struct arena *arena, const void *address);
 
-/* Drop the pages that the slot's flags select; all: drop all pages of the slot. Call this while the
-   slot is still marked live. */
+/* Drop those pages of the slot that its flags select or, if `all` is true, all its pages. Call this
+   while the slot is still marked live. */
 void arena_drop(struct arena *arena, uint32_t slot, bool all);
 
 /* Drop the pages that contain no live tensor. */

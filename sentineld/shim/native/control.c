@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Functions that Python calls through ctypes, for example to start the shim or to use a layout, and
-   the fork handlers. place.c contains those that place tensors. */
+/* The fork handlers, and the functions that Python calls through ctypes, for example to start the
+   shim or to use a layout. place.c contains more such functions, which place tensors. */
 #define _GNU_SOURCE
 #include "shim.h"
 

@@ -8,8 +8,8 @@
 
 #define PAY_NS_MIN 100000 /* smaller debts are paid later */
 #define SPIN_NS 80000 /* a sleep can take this much longer than requested, so spin at the end of a delay */
-/* If a wait takes longer than delay_ns, the excess counts as paid, too, up to this limit. A larger
-   excess means that the process was stopped or preempted. */
+/* If a wait takes longer than delay_ns, the excess counts as paid, too, up to this limit. If the
+   excess is larger, the process was probably stopped or preempted. */
 #define CREDIT_NS_MAX 200000
 
 /* Number of the access's pages that are counted: all, or only pages of the tensor that was born last
@@ -50,8 +50,8 @@ static uint64_t slow_pages(const struct emulation *emulation, const struct senti
 	return slow;
 }
 
-/* Count some of the stretch's accesses, and add their delay to the debt. after: true: count the
-   accesses with the flag SENTINEL_ACCESS_AFTER; false: count those without this flag. */
+/* Count the stretch's accesses that have the flag SENTINEL_ACCESS_AFTER (if `after` is true) or
+   those that do not have it (if `after` is false), and add their delay to the debt. */
 static void charge(struct emulation *emulation, uint32_t stretch, bool after, struct served *served)
 {
 	uint64_t owed_ps = 0, hidden_ps;

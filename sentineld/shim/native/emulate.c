@@ -103,8 +103,9 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
  * pages of these blocks count as fast. If the fast node's capacity is limited, two kinds of fast
  * pages then become slow:
  *   - the pages at the highest addresses, if the fast node has no room for all fast pages;
- *   - the pages of tensors that were born in the step that has just ended. The next step allocates
- *     such short-lived tensors again, in the arena, where they need room on the fast node.
+ *   - the pages of tensors that were born in the step that has just ended. These tensors are taken
+ *     for short-lived ones: the next step will probably allocate them again, in the arena, where
+ *     they need room on the fast node.
  */
 static void copy_heap_residency(struct emulation *emulation, const struct heap *heap,
 				const struct emulation *before, uint32_t step)

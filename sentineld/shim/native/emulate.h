@@ -53,7 +53,7 @@ struct emulation {
 	unsigned page_shift;
 	uint8_t *arena; /* the arena's map, a byte per page: 0 absent, otherwise 1 + node */
 	uint8_t *heap; /* the heap's map */
-	/* The segment contains these numbers, too, but the daemon can overwrite them there. */
+	/* The segment has the next three numbers, too, but the daemon can overwrite them there. */
 	uint64_t arena_pages;
 	uint64_t heap_pages;
 	uint64_t flight_offset;

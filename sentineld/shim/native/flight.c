@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Emulated tiers: records in the residency map which pages of the daemon's batch have arrived. So
- * at each boundary, the map is exact although the daemon writes the map only when a batch ends.
+ * Emulated tiers: the daemon moves pages in batches (struct sentinel_flight), and writes the
+ * residency map only when a batch ends. This file records in the map which pages of the current
+ * batch have arrived, so the map is exact at each boundary.
  */
 #include "residency.h"
 
@@ -80,7 +81,8 @@ static uint64_t arrived_by(const struct flight *flight, uint64_t now_ns)
 	return elapsed_ns * 1000 / flight->page_ps;
 }
 
-/* Write `pages` pages of the range, from page `first` of the range on, into the map. */
+/* Record in the map that `pages` pages of the range, from its page `first` on, have arrived. Absent
+   pages stay absent. */
 static void arrive(struct emulation *emulation, const struct sentinel_page_range *range, uint32_t first,
 		   uint64_t pages)
 {

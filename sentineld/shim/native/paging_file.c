@@ -14,8 +14,8 @@
 /* If the disk has no room even for this growth, the disk counts as full. */
 #define GROWTH_BYTES_LEAST (4ull << 20)
 
-/* Time from a failed attempt to enlarge the file to the next attempt. It limits the number of attempts,
-   because the pager can signal many times per second that the file is nearly full. */
+/* Time between a failed attempt to enlarge the file and the next attempt. It limits the number of
+   attempts, because the pager can signal many times per second that the file is nearly full. */
 #define RETRY_MS 5000u
 
 /* Whether the file's disk has at least `bytes` free bytes; true if its free space is unknown. enlarge()

@@ -264,8 +264,8 @@ struct sentinel_residency { /* 128 bytes */
 	   that it has moved from node 0 */
 	int64_t moved_fast;
 	/* written by the daemon: number of pages in the batch that is moving to node 0. Room on node
-	   0 is reserved for all of them. The pages that this process has recorded in the map as
-	   arrived still count until the batch ends. */
+	   0 is reserved for all of them. A page that the training process has already recorded in
+	   the map as arrived still counts here until the batch ends. */
 	uint64_t in_flight_fast;
 	int64_t fast_own; /* number of pages used on node 0, minus moved_fast */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */

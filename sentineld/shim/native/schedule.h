@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Paged tiers: keeps track of the layout's moves that are due. A move is due from the boundary at
- * which it begins until all its pages have begun to move, or until it becomes obsolete at the
- * boundary `end`. Uses no lock, clock or thread.
+ * Paged tiers: keeps track of the layout's moves that are due. A move becomes due at its boundary
+ * (sentinel_move.boundary). It stays due until all its pages have begun to move, or until it
+ * becomes obsolete (sentinel_move.end). This file uses no lock, clock or thread.
  */
 #ifndef SENTINELD_SHIM_SCHEDULE_H
 #define SENTINELD_SHIM_SCHEDULE_H

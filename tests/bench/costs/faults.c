@@ -218,7 +218,7 @@ void cost_armed(void)
 	ages();
 }
 
-/* Holds a session while another process is measured. */
+/* Holds a session of the module while another process is measured. */
 void cost_hold(void)
 {
 	char *memory = map_fresh(pages);

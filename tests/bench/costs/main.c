@@ -2,10 +2,10 @@
 /*
  * Counts the instructions of page faults and of observers of page accesses.
  *
- *     costs ROUNDS PAGES plain      faults of a process without a session
+ *     costs ROUNDS PAGES plain      faults of a process without a session of the module
  *     costs ROUNDS PAGES armed      faults and module calls of a process that samples itself
  *     costs ROUNDS PAGES observers  one program under each observer
- *     costs ROUNDS PAGES hold       hold a session until the end of standard input
+ *     costs ROUNDS PAGES hold       hold a session of the module until the end of standard input
  *
  * Prints a JSON object per line.
  */

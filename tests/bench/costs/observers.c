@@ -133,7 +133,10 @@ static int ascending(const void *a, const void *b)
 	return (first > second) - (first < second);
 }
 
-/* Returns the median of the rounds' instruction counts, to exclude other activity in the guest. */
+/*
+ * Returns the median of the rounds' instruction counts, to exclude other activity in the guest.
+ * The score is that of the last round.
+ */
 static uint64_t run_rounds(const struct observer *observer, struct score *score)
 {
 	uint64_t *total = calloc(rounds, sizeof(*total));

@@ -67,7 +67,8 @@ class Contestant:
         self.diverged = 0
 
     def manage(self) -> None:
-        """Attach, and wait for the plan that is to be measured. Raises RuntimeError."""
+        """Attach, and train until a plan has been live for FOLLOWED_STEPS steps. It must be a plan
+        for varying sizes if the lengths vary, else a plan for fixed sizes. Raises RuntimeError."""
         problem = self.managed.manage()
         if problem:
             raise RuntimeError(f"{self.names}: {problem}")

@@ -84,7 +84,7 @@ def goals(
     if ("eight", OURS) in steps and len(fixed) > 1:
         ours = by_length(steps["eight", OURS])
         own = {int(one): median(step.seconds for step in steps[one, OURS]) for one in fixed}
-        # With few rounds, the random order may leave out a length.
+        # With few rounds, the random lengths of the steps may not include every length.
         drawn = ours.keys() & own
         over = sum(ours[length] for length in drawn) / sum(own[length] for length in drawn)
         found["eight: time over that under plans of their own"] = at_most(over, OWN_MAX)

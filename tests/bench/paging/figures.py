@@ -43,8 +43,8 @@ PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the pr
 def rows(model: str, fraction: float, raw: Json) -> list[Json]:
     """Return a row per contestant. raw: see measure() in measure.py.
 
-    Each round has a bound of its own: this round's step time in RAM plus bound_extra_s. A drift in
-    the machine's speed thus cancels out.
+    Each round has a bound of its own: this round's step time in RAM plus bound_extra_s, the least
+    time that paging adds to a step. A drift in the machine's speed thus cancels out.
     """
     ram = [turn["step_s"] for turn in raw["contestants"][RAM]["turns"]]
     bound = [step_s + raw["bound_extra_s"] for step_s in ram]

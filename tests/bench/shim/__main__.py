@@ -3,10 +3,10 @@
 
     python3 -m tests.bench.shim [MODEL ...] [--pairs N] [--resume]
 
-Each model runs in six modes side by side: plain (twice), with tcmalloc, and with the
-shim dormant, recording, or replaying an all-fast plan. In each round, every mode runs one step.
-A ratio of two modes compares their steps of the same round. The modes are compared by the CPU time
-of the whole process, with one torch thread. Then the model is managed on two emulated tiers to
+Each model runs in six modes side by side: plain (twice), with tcmalloc, and with the shim dormant
+(without a daemon), recording, or replaying an all-fast plan. In each round, every mode runs one
+step. A ratio of two modes compares their steps of the same round. The modes are compared by the CPU
+time of the whole process, with one torch thread. Then the model is managed on two emulated tiers to
 measure its arena. Results are written after each model. Exit status 0 if every goal holds, 1 if
 not, 2 if something could not be measured.
 """

@@ -126,7 +126,8 @@ def summarise(models: Mapping[str, Json]) -> Json:
 
     models: {name: {"cpu_s": {mode: [..]}, "minor_faults": {mode: [..]}, "max_rss_bytes":
         {mode: n}, "losses_equal": {mode: bool}, "replay": {...}, "grouped": {...}}}.
-        Values with the same index belong to the same round. See measure.py and tiered.py.
+        Values with the same index belong to the same round. "replay" and "grouped" hold figures
+        of the planned arena: under an all-fast plan (measure.py) and on two tiers (tiered.py).
     """
     rows = [row for model, raw in models.items() for row in _rows(model, raw)]
     cpu = {

@@ -64,7 +64,8 @@ class Measurement:
         self._steps += settle + 1
 
     def result(self) -> Json:
-        """Return the measured figures; owed_s and paid_s are means over all steps of all turns."""
+        """Return the measured figures. owed_s and paid_s are the delays for slow pages that the
+        shim should inject and did inject: means over all steps of all turns."""
         after, before = self.managed.session(), self._before
         metered = self.managed.meter(METERED_STEPS)
         plan, profile = self.managed.saved()

@@ -46,7 +46,7 @@ void clock_init(struct clock *clock, _Atomic uint64_t *now_ps, _Atomic uint64_t 
 /* Set the times of all CPUs to the machine's time. No CPU may execute code during this call. */
 void clock_align(struct clock *clock);
 
-/* Compare a CPU with the other CPUs. Waits while it is too far ahead of a running one. */
+/* Compare a CPU's time with the others' times. Waits while it is too far ahead of a running CPU. */
 void clock_compare(struct clock *clock, unsigned int cpu);
 
 /* Record that the CPU is halted now. */

@@ -61,7 +61,7 @@ struct range {
 struct counts {
 	uint64_t accesses[PLACE_COUNT]; /* accesses to lines that were not in the filter */
 	uint64_t misses[PLACE_COUNT][NODES_MAX];
-	uint64_t elsewhere; /* misses outside the nodes: ROM, firmware, devices */
+	uint64_t elsewhere; /* misses outside the nodes: ROM, firmware, memory of devices */
 	uint64_t instructions;
 	uint64_t grains[GRAINS]; /* misses by reported address, to verify the nodes' ranges */
 };

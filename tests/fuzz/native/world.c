@@ -110,8 +110,8 @@ int world_clock_nanosleep(clockid_t clock, int flags, const struct timespec *unt
 }
 
 /*
- * Only waits at barriers call nanosleep(). Checks that the heartbeat is not stale, and that the waits
- * of one call into the shim do not exceed the largest time-outs.
+ * Only waits at barriers call nanosleep(). Checks that the heartbeat is not stale, and that one
+ * call into the shim waits no longer than BARRIERS_PER_CALL barriers with the largest time-out.
  */
 int world_nanosleep(const struct timespec *wanted, struct timespec *left)
 {
@@ -154,7 +154,7 @@ void world_fork(void)
 	fork_prepare();
 	forgotten = shim.emulation;
 	fork_child();
-	/* The child's handler closes the map's descriptor but keeps the map: free the map here. */
+	/* The child's handler closes the residency map's descriptor, but does not free the map. */
 	if (forgotten) {
 		forgotten->fd = -1;
 		emulation_delete(forgotten);

@@ -36,8 +36,8 @@ PATIENCE_SECONDS = 300.0
 """Time limit of a wait. On a loaded machine, a step in which torch.compile compiles the model takes
 more than a minute."""
 FURTHER_STEPS = 100
-"""Steps beyond those that a test needs. If the place is not HERE, a training without the shim also
-runs these steps, so that later tests can use their losses."""
+"""Steps beyond those that a test needs. If the training's place (see place.py) is not HERE, a
+training without the shim also runs these steps, so that later tests can use their losses."""
 TRAIN = Path(__file__).parent / "train.py"
 ROOT = Path(__file__).parents[3]
 EAGER = ROOT / "tests/eager.py"
@@ -208,8 +208,8 @@ def _memory_events(step: Records) -> Records:
 
 
 def _lifetimes(first: Records, second: Records) -> list[tuple[int, int, int]]:
-    """(size, birth, death) by slot; birth and death are indices of memory events, counted from the
-    start of the first step."""
+    """For each allocation of the first step, in order: (size, birth, death). Birth and death are
+    indices of memory events, counted from the start of the first step."""
     events = np.concatenate([_memory_events(first), _memory_events(second)])
     step_events = len(_memory_events(first))
     made: list[list[int]] = []

@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 REQUEST_BYTES_MAX = 1 << 20
 RUNNING_MAX = 4
-"""At most this many trainings are kept. They are stopped until a test needs further losses."""
+"""At most this many trainings are kept. They are stopped (SIGSTOP) until more losses are needed."""
 NO_STOP_FILE = "/nonexistent/stop"
 PR_SET_PDEATHSIG = 1
 

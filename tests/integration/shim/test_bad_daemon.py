@@ -35,7 +35,8 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 def test_no_barrier_waits_for_a_hanging_daemon(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn")
     side.manage(daemon, waits=((1, 0, 1),))
-    # The shim limits this time-out to TIMEOUT_MAX_NS. The stale heartbeat ends the wait after 2 s.
+    # The shim limits this time-out to TIMEOUT_MAX_NS. The barrier's wait ends sooner, because
+    # daemon.hang() stops the heartbeat, which is stale after 2 s.
     daemon.set("barrier_timeout_ns", int(side.PATIENCE_SECONDS * 1e9))
     daemon.hang()
     daemon.set("moves_done", 0)
@@ -49,7 +50,8 @@ def test_no_barrier_waits_for_a_hanging_daemon(daemon: Daemon, tmp_path: Path) -
 def test_a_daemon_that_never_answers_does_not_stop_a_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`sentinelctl run` makes the shim wait for the first message, but not forever."""
+    """Under `sentinelctl run`, which sets SENTINELD_FAST, the shim waits for the daemon's first
+    message, but only for WELCOME_S."""
     monkeypatch.setenv("SENTINELD_FAST", "20%")
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "shim.sock"))

@@ -92,7 +92,8 @@ def test_steady_training_is_planned_in_every_step(train: Start, kind: str) -> No
     assert daemon.word("mode") == Mode.REPLAY
     assert daemon.word("diverged_steps") == 0
     planned = slots["flags"] != 0
-    # A tensor that the script keeps for longer than a whole step stays in the heap; see overlay().
+    # A tensor that the script keeps for longer than a whole step stays in the heap; see overlay()
+    # in daemon_side.py.
     assert planned.mean() > 0.8, f"{planned.sum()} of {len(slots)}"
     check_losses(training)
 

@@ -49,8 +49,8 @@ def test_threads_share_the_library(sanitizer: str, tmp_path: Path) -> None:
     program = built("threads", sanitizer, tmp_path)
     for seed in SEEDS:
         counts = counts_of(program, seed, STEPS)
-        # The program must send so many layouts that many steps run under one. Some of these steps
-        # must follow their layout, and others must diverge.
+        # The program must send so many layouts that many steps run under a layout. Some of these
+        # steps must follow their layout, and others must diverge.
         assert int(counts["layouts"]) > STEPS / 4
         assert 0 < int(counts["diverged"]) < 0.4 * int(counts["steps"])
 

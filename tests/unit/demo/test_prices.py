@@ -13,6 +13,7 @@ def test_a_line_takes_its_bytes_divided_by_the_bandwidth() -> None:
 def test_one_thread_gets_a_twelfth_of_the_sockets_bandwidths() -> None:
     prices = preset_prices("cxl", 1)
     assert prices.instruction_ps == INSTRUCTION_PS
-    # 64 bytes at 105/12 GB/s, 24/12 GB/s and 20/12 GB/s
+    # The time of a cache line of 64 bytes at the bandwidths of the preset cxl for one thread: fast
+    # tier 105/12 GB/s, slow tier 24/12 GB/s for loads and 20/12 GB/s for stores.
     assert prices.load_ps == (7314, 32000)
     assert prices.store_ps == (7314, 38400)

@@ -166,10 +166,11 @@ def test_one_bad_step_of_sentineld_fails_the_rule(
     [
         (0.77, 0.8, 0),
         (0.77, 0.85, 1),
-        # 0.95 x 0.92 = 0.874
+        # SHARE_OF_BOUND_MIN times the bound is 0.95 x 0.92 = 0.874: below SENTINELD_MIN, so it is
+        # the goal.
         (0.88, 0.92, 0),
         (0.87, 0.92, 1),
-        # 0.95 x 0.96 = 0.912: the goal stays 0.90
+        # 0.95 x 0.96 = 0.912 is above SENTINELD_MIN, so the goal stays 0.90.
         (0.905, 0.96, 0),
         (0.899, 0.96, 1),
     ],

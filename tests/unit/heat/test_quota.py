@@ -38,7 +38,7 @@ def test_sessions_share_the_quota() -> None:
     quota = Quota(10)
     one, other = Listed(6), Listed(20)
     assert quota.pids("one", one) == (list(range(6)), 10)
-    assert quota.pids("other", other) == (list(range(5)), 4)  # one more than it may have
+    assert quota.pids("other", other) == (list(range(5)), 4)  # one PID more than the 4 allowed
     one.count = 20
     assert quota.pids("one", one) == (list(range(7)), 6)
     quota.release("one")

@@ -215,7 +215,7 @@ def while_locked(query: Callable[[Memory], object]) -> Iterator[None]:
 
 
 def results(charge: Charge) -> tuple[int, list[int], list[int]]:
-    """The charge's figures, read in another thread. Fails if this thread has to wait."""
+    """The charge's figures, read in another thread. Fails if that thread waits for PATIENCE_S."""
     with ThreadPoolExecutor(1) as pool:
         fast_bytes = pool.submit(charge.charged_bytes)
         by_tier = pool.submit(charge.resident_bytes)

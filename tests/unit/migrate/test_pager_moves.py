@@ -95,8 +95,8 @@ def test_misplaced_pages_that_no_move_touches_are_healed(
     process.maps[Space.HEAP][:] = [OUT, OUT, OUT, OUT, IN, OUT]
     moves.start(process.position)
     moves.notify(process.position)
-    # Only page 5 is healed: it belongs to the parameter, which stays fast. The plan itself moves
-    # the state's pages 0 and 1, and pages 2 and 3 stay slow.
+    # Only page 5 is healed: it belongs to the parameter, which stays fast. The plan itself (see
+    # toy_plan()) moves the state's pages 0 and 1, and pages 2 and 3 stay slow.
     assert process.queued("fetch") == [(5, 1, 1)]
     healed = []
     for step in range(8, 80):

@@ -29,7 +29,7 @@ def test_the_table_has_the_pages_of_all_events(events: list[list[tuple[int, slic
     inside = {page for one in events for _, span in one for page in range(PAGES)[span]}
     assert taken.tolist() == sorted(inside)
     taken[:] = -1
-    assert nodes.tolist() == list(range(PAGES))  # the table is a copy
+    assert nodes.tolist() == list(range(PAGES))  # take() has returned a copy
     taken = table.take(nodes)
     assert table.has(np.arange(PAGES)).tolist() == [page in inside for page in range(PAGES)]
     assert taken[table.rows(np.array(sorted(inside), np.int64))].tolist() == sorted(inside)

@@ -49,9 +49,9 @@ def test_a_stretchs_time_equals_the_hand_computed_one() -> None:
 def overlapping(overlap: Overlap, slow: float, stretch_ns: int = 10**9) -> list[float]:
     """The time of each stretch of large_profile(). slow: share of the pages in slow memory.
 
-    The four stretches read 3, 2, 6 and 8 units of 64 pages, and write half of the bytes of these
-    units. A unit takes 64 * 4096 * (1/8 + 1/2/4) ns = 65536 ns on the fast tier, and 4 times as
-    long on the slow tier."""
+    The four stretches (see toy_profile()) read 3, 2, 6 and 8 units of 64 pages, and write half of
+    the bytes of these units. A unit takes 64 * 4096 * (1/8 + 1/2/4) ns = 65536 ns on the fast tier,
+    and 4 times as long on the slow tier."""
     found = replace(tiers(8 * GB, 4 * GB, 2 * GB, 1 * GB), overlap=overlap)
     profile = large_profile()
     stretches = profile.stretches.copy()

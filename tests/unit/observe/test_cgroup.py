@@ -64,7 +64,8 @@ def test_a_missing_cgroup_is_refused() -> None:
 
 
 def test_nested_cgroups_take_a_limited_number_of_descriptors(tmp_path: Path) -> None:
-    """The pid in each folder is the folder's level, and the root's pid is 1000."""
+    """The cgroup.procs of each folder lists one pid: the folder's level, or 1000 in the outermost
+    folder, whose level is 0."""
     mountinfo = tmp_path / "mountinfo"
     mountinfo.write_text(f"30 1 0:26 / {tmp_path} rw - cgroup2 cgroup2 rw\n")
     folder = tmp_path / "app"

@@ -51,7 +51,7 @@ def test_a_tensor_larger_than_the_limit_gets_a_separate_stretch() -> None:
 def test_an_optimizer_touches_all_live_tensors_not_only_its_scratch() -> None:
     # There are 4 parameters of 8 pages, each with a scratch page. A stretch may touch at most 24
     # pages, half of the budget. For each allocation of a scratch page, choose_cuts() assumes that
-    # 24 pages are touched: one parameter of 8 pages, times a safety factor of 3.
+    # 24 pages are touched: one parameter of 8 pages, times the safety factor OPTIMIZER_MARGIN, 3.
     def trained(cuts: tuple[int, ...] = ()) -> Trainer:
         trainer = Trainer(cuts=cuts)
         parameters = [trainer.alloc(8 * PAGE) for _ in range(4)]

@@ -56,8 +56,8 @@ HALF = {0: 1.5, 64: 1.0}
 
 
 def test_memory_goes_to_the_session_that_gains_most() -> None:
-    # LINE gets all 64 MiB. The slowdown of HALF with its equal share, 32 MiB, is 1.25, so it may be
-    # at most 1.25 * 1.25 = 1.5625. Even without memory, it is only 1.5.
+    # LINE gets all 64 MiB. The slowdown of HALF with its equal share, 32 MiB, is 1.25. A division
+    # may raise it by the factor SLOWDOWN_MAX, 1.25, to 1.5625. Even without memory, it is only 1.5.
     assert in_mib(divide(64 * MIB, [member(LINE), member(HALF)])) == [64, 0]
     # With weight 3, 1 MiB for HALF is worth 1.5 times as much as 1 MiB for LINE. The slowdown of
     # LINE with its equal share, 16 MiB, is 1.75, so it may be at most 2.19. Without memory, it is
@@ -204,7 +204,8 @@ def test_no_division_into_pages_is_better(sharing: list[Member], pages: int) -> 
         ),
         default=math.inf,
     )
-    # The division may leave units free if each of them is worth less than UNIT_VALUE_MIN.
+    # divide() hands out memory in units of one or more pages. It may leave units free if each of
+    # them is worth less than UNIT_VALUE_MIN.
     assert total(sharing, shares) <= least + 1e-3
 
 

@@ -88,8 +88,9 @@ def large_step(sizes: list[int]) -> Profile:
 
 
 def test_unmoved_tensors_are_aligned_to_huge_pages() -> None:
-    """Within an area, tensors that fill whole huge pages share one part. Each other size of large
-    tensors has its own part.
+    """An area (the tensors of one region of the arena) is packed in parts. Tensors that fill whole
+    huge pages share one part. The other tensors that are larger than a huge page have one part for
+    each size.
 
     Within a part, tensors that live one after the other share addresses. Small and moved tensors
     are packed behind these parts.

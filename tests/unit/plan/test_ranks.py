@@ -52,7 +52,8 @@ def test_the_rank_that_needs_more_gets_more() -> None:
 
 
 def test_a_rank_that_cannot_be_fast_gets_only_what_is_useful() -> None:
-    # The second rank's slowdown is at least 1.5, for which the first one needs 32 MiB.
+    # The second rank's slowdown is never below 1.5. The first rank reaches this slowdown with 32
+    # MiB, so more memory for it does not make the job faster.
     job = as_one([rank(LINE), rank({0: 2.0, 16: 1.5})])
     assert job.curve is not None
     assert job.curve.budgets_bytes[-1] == 48 * MIB
@@ -81,8 +82,8 @@ def test_weights_and_limits_are_those_of_the_job() -> None:
 
 
 def test_a_rank_gets_no_more_than_its_maximum() -> None:
-    # The first rank needs 48 MiB for a slowdown of 1.25, but may have only 32 MiB. So the slowdown
-    # of the job is at least 1.5.
+    # The first rank may have at most 32 MiB, with which its slowdown is 1.5. So the slowdown of the
+    # job is at least 1.5.
     ranks = [rank(LINE, Terms(most_bytes=32 * MIB)), rank({0: 2.0, 32: 1.0})]
     job = as_one(ranks).curve
     assert job is not None

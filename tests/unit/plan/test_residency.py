@@ -87,7 +87,8 @@ def test_tensors_that_use_a_page_in_turn_count_once() -> None:
     plan, profile = step([(0, 2, 3, 0, True), (0, 2, 1, 2, True)], per_stretch=4)
     found = residency(plan, profile)
     assert peak_fast_pages(plan, profile, found).tolist() == [2]
-    # charged_pages() counts the pages of tensor 1 and of both lives of tensor 0.
+    # charged_pages() counts the pages of tensor 1 once and those of tensor 0 twice: for the life
+    # that ends at event 0 and for the life that begins at event 3.
     assert charged_pages(plan, profile, found).tolist() == [6]
 
 

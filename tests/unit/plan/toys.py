@@ -127,7 +127,8 @@ def toy_plan() -> Plan:
     page of the arena   0     pool          scratch
                         1..2  fast-born     activation, dropped
                         3..4  slow-born     gradient
-    heap                0..3  state: promoted in stretch 2, used in 3, demoted in 0
+    heap                0..3  state, used in stretch 3: pages 0..1 are promoted in stretch 2 and
+                              demoted in stretch 0, pages 2..3 are always slow
                         4..5  parameter: fast for the whole step
 
     Moving the whole state would charge 9 pages in stretch 0: pool 1, activation 2, parameter 2,

@@ -26,7 +26,7 @@ def samples(*rows: tuple[int, int, int]) -> Records:
 
 
 def rows(profile: Profile) -> list[tuple[int, ...]]:
-    """The accesses without the last column, page_accesses."""
+    """The rows of profile.accesses without their last column, page_accesses."""
     return [row[:5] for row in profile.accesses.tolist()]
 
 

@@ -105,8 +105,8 @@ def test_two_tensors_on_a_page_in_one_stretch_share_by_bytes() -> None:
 
 
 def test_operator_accesses_are_attributed_by_time() -> None:
-    # A and C lie on page 16: A lives from 120 to 140 ns in stretch 0, C from 160 to 170 ns in
-    # stretch 1.
+    # A and C of two_stretches() lie on page 16: A lives from 120 to 140 ns in stretch 0, C from 160
+    # to 170 ns in stretch 1. (There is one record every 10 ns, see ring().)
     ops = np.array(
         [
             (125, 16 * PAGE, 100, False, False),

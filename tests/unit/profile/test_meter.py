@@ -4,7 +4,7 @@
 epoch      10        11        12        13 (next step)
 boundary    0         1         2
 page 1   fast       fast       slow
-page 2   slow(w)     .         node unknown       (w): a write
+page 2   slow(w)     .         node unknown       (w): a write, dot: no access
 resident  2+1        1+2       1+2        (pages on node 0 + node 1)
 """
 
@@ -64,7 +64,8 @@ def test_a_record_of_a_huge_page_counts_as_all_its_pages() -> None:
     metered = meter_step(5, boundaries, samples, TIERS, 4096, 0, 0, 0)
     assert (metered.accesses, metered.fast_accesses) == (5 + 511, 2 + 511)
     assert [s.accesses for s in metered.stretches] == [2, 512, 2]
-    # Page 1 is touched in 3 stretches, page 2 in 3, pages 3 to 512 in 1.
+    # The record represents the pages 1 to 512. So page 1 is touched in 3 stretches, page 2 in 3,
+    # and pages 3 to 512 in 1.
     assert metered.page_touches == (0, 510, 0, 2)
 
 

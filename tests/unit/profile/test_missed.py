@@ -30,7 +30,7 @@ from tests.unit.trainer import PAGE
 def test_an_unknown_page_does_not_count_as_not_accessed(
     unknown: tuple[tuple[int, int, int], ...], page_count: int
 ) -> None:
-    # stretch 0: an operator reads A, which occupies pages 16 and 17
+    # stretch 0: an operator reads A, which occupies pages 16 and 17 (see two_stretches())
     seen = samples((18, 6, 0), *unknown)
     profile = build_profile(two_stretches(), seen, op(125, 16, 2 * PAGE), [""])
     assert rows(profile) == [(0, 0, 2 * PAGE, 0, page_count), (1, 1, PAGE, 0, 1)]

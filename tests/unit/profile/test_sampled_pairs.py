@@ -71,7 +71,8 @@ def test_a_huge_page_armed_again_many_times_takes_no_memory_for_each_time() -> N
     assert rows(profile) == [(0, 0, 0, 2 * PAGE, 2), (0, 1, 0, 2 * PAGE, 2)]
     assert profile.accesses["page_accesses"].tolist() == [200_000, 200_000]
     assert profile.unattributed_pages == 508
-    # With a key for each page and time, each sample would take 4 KiB.
+    # Each sample represents 512 pages. With a key of 8 bytes for each of them, a sample would take
+    # 4 KiB.
     assert peak_bytes < 100 * len(seen)
 
 

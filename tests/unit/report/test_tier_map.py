@@ -17,7 +17,7 @@ TIERS = tier_map(PLAN, PROFILE, residency(PLAN, PROFILE), 1000)
 
 
 def pages(share: Floats) -> list[list[float]]:
-    """The entries by stretch and page; each row of the map is one page."""
+    """A table of the map as nested lists [stretch][page]; each row of this map is one page."""
     found: list[list[float]] = share.T.tolist()
     return found
 
@@ -58,7 +58,7 @@ def test_accesses_are_spread_over_a_tensors_pages() -> None:
 def test_few_rows_have_the_shares_of_their_pages() -> None:
     small = tier_map(PLAN, PROFILE, residency(PLAN, PROFILE), 2)
     assert len(small.heat.live) == 2
-    assert small.fast[0, 0] == 3 / 5  # state 2 of 4, parameter 1
+    assert small.fast[0, 0] == 3 / 5  # 2 of the 4 pages of the state, 1 of the parameter
     assert small.heat.accessed.max() <= 1
 
 

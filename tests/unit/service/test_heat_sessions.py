@@ -85,7 +85,7 @@ def in_time(stuck: Stuck, call: Any, *arguments: object) -> None:
         try:
             called.result(PATIENCE_S)
         finally:
-            # If the function waits for the session, let it end, so that the test ends.
+            # If the function waits for the session, let the session go on, so that the test ends.
             if not called.done():
                 stuck.let.set()
 
@@ -113,6 +113,6 @@ def test_a_new_budget_whose_caller_hangs_up_is_not_set(stuck: Stuck) -> None:
     with pytest.raises(SentinelError, match="the caller has hung up"):
         in_time(stuck, stuck.sessions.attach, stuck.caller(gone=True), arguments)
     stuck.let.set()
-    # The session's thread handles this verb after the attach.
+    # The session's thread handles this detach after the attach whose caller has hung up.
     stuck.sessions.detach(stuck.caller(), stuck.arguments)
     assert session.goal == before

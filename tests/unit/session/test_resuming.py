@@ -18,7 +18,7 @@ def test_a_session_that_shares_is_resumed_with_its_terms(sharing: ToyDriver) -> 
     assert share is not None
     assert share.weight == 2.0
     assert shared.budgets.held_bytes(link) == PLANNED.budget_bytes
-    sharing.check_reserved(64 * PAGE)  # the shared budget, not the session's
+    sharing.check_reserved(64 * PAGE)  # the whole shared budget, not the session's budget
 
 
 def test_a_session_with_a_share_of_0_bytes_is_resumed(

@@ -138,7 +138,8 @@ class Paged:
         self._library.pager_born(self._pager, self._base + first * PAGE, pages)
 
     def born_out(self, first: int, pages: int) -> None:
-        """From now on, a birth of these pages does not make them planned pages; see pager.h."""
+        """From now on, a birth of these pages does not mean that they are planned to be in memory;
+        see pager.h."""
         self._library.pager_born_out(self._pager, self._base + first * PAGE, pages)
 
     def dropped(self, first: int, pages: int) -> None:
@@ -171,7 +172,7 @@ class Paged:
         self.advise(mmap.MADV_DONTNEED, first, pages)
 
     def lock(self, first: int, pages: int) -> None:
-        """Lock pages with mlock(2), as a program can do. Pages that are out are fetched."""
+        """Lock pages with mlock(2), as a program can do. Pages in the file are fetched."""
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.mlock(ctypes.c_void_p(self._base + first * PAGE), ctypes.c_size_t(pages * PAGE)):
             raise OSError(ctypes.get_errno(), "mlock() failed")
@@ -353,8 +354,9 @@ def fork_children(library: ctypes.CDLL, folder: Path) -> None:
         paged.evict(0, 256)
         paged.settle()
         assert paged.holds(0, 256, seed)
-        # Some of the pages may have been evicted before the call of evict(), because the pager read
-        # ahead. These pages are also read from the file.
+        # evict() may evict fewer than 256 pages: the pager reads ahead and may have evicted some
+        # pages before this call. These pages are in the file, too, so holds() reads all 256 pages
+        # from it.
         assert paged.counts().bytes_read - before >= 256 * PAGE
         assert paged.counts().write_error == 0
     paged.stop()

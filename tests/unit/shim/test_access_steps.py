@@ -200,7 +200,7 @@ def test_a_training_that_forks_in_each_step_is_observed_nevertheless(
 ) -> None:
     forks = found["forks always"]
     assert forks["profiled"] == [False] * FORKED_ACCESS_STEPS_MAX + [True]
-    check_repeated(forks)  # FORK has been noted before
+    check_repeated(forks)  # no note: each reason is noted once, and FORK was noted before
 
 
 def test_an_access_step_ends_early_after_too_many_forwards(found: dict[str, Any]) -> None:

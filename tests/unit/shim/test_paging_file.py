@@ -139,8 +139,8 @@ print(json.dumps([right(), grown_mib, time.monotonic() - now_s]))
         DISK_SIGNALS="40",
     )
     assert (right, grown_mib) == (True, 256)
-    # If a signal ended a growth, the next attempt would begin five seconds later, and the growth
-    # would take 200 s.
+    # If a signal ended a growth, the next attempt would begin five seconds later. With 40 signals,
+    # the growth would take 200 s.
     assert growth_s < 150
 
 

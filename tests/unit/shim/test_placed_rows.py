@@ -25,7 +25,7 @@ def test_rows_are_read_for_some_steps_after_a_change() -> None:
     assert [rows.changed() for _ in range(5)] == [False] * 5
     assert library.reads == SETTLING_STEPS
     library.placement_changes += 1
-    assert not rows.changed()  # the tensor was born in this step
+    assert not rows.changed()  # the placed tensor was born in this step, so it has no row yet
     library.found = [(4096, 1)]
     assert rows.changed()
     assert rows.rows == [(4096, 1)]

@@ -94,7 +94,8 @@ def test_moves_begin_once_their_pages_are_unused() -> None:
 def test_tiers_that_the_plan_assumes() -> None:
     one = made()
     assert one.initial == ((MOVING_CELL, 4, 0), (RESTING_CELL, 5, 1), (PARAMETER_CELL, 6, 0))
-    # The pages of the pool, the gradient, the other half of the state and the parameter never move.
+    # The pages of the pool, of the gradient, of the parameter and of the half of the state in
+    # RESTING_CELL never move.
     settled = {cell: tier for low, high, tier in one.settled for cell in range(low, high)}
     assert settled == {SCRATCH_CELL: 0, GRADIENT_CELL: 1, RESTING_CELL: 1, PARAMETER_CELL: 0}
 

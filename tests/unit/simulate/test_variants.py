@@ -154,8 +154,8 @@ def move(boundary: int, tier: int, deadline: int, offset: int, pages: int) -> np
 
 def test_accesses_after_a_late_birth_keep_moves_from_the_slow_tier_in_the_next_stretch() -> None:
     # The activation is born slow at the end of stretch 0, in which the other two tensors swap their
-    # tiers. The accesses to the activation keep the slow tier busy mostly in stretch 1, which is
-    # long enough for them.
+    # tiers. The profile counts the accesses to the activation in stretch 0. But because of the
+    # late birth, they keep the slow tier busy mostly in stretch 1, which is long enough for them.
     size, room = 1000, 1010
     profile = step(
         [Tensor(size), Tensor(size), Tensor(10 * size, 99, 100)],
@@ -205,7 +205,8 @@ def test_under_overlapping_computation_births_only_lengthen_the_stretch() -> Non
 
 def test_a_birth_that_shortens_the_stretch_does_not_shorten_the_time_before_it() -> None:
     # The state moves out before the activation is born in the middle of stretch 0. The third tensor
-    # is born later. Accesses to it use both tiers at the same time, which shortens the stretch.
+    # is born later. Accesses to this tensor use both tiers at the same time, which shortens the
+    # stretch.
     state, activation, room = 1000, 1000, 1044
     profile = step(
         [Tensor(state), Tensor(activation, 50, 110), Tensor(100, 52, 100)],

@@ -129,7 +129,7 @@ def test_a_wait_ends_when_the_page_in_flight_and_the_demotions_are_done() -> Non
     one.queue.add(demotion(0))
     one.wait_for(0)
     assert one.counts.demoted_pages == 4
-    # 4 ns of the time of the page in flight passed before the wait.
+    # When the wait begins, the page in flight has already been moving for 4 ns.
     assert one.counts.stall_ns == pytest.approx(PAGE_NS - 4.0 + 4 * 2.5)
 
 
@@ -367,8 +367,8 @@ def test_a_fault_on_a_part_of_a_cell_fetches_only_this_part() -> None:
     one.queue.add(promotion(2))
     access(one, 2, cost_ns=10.0, written=True, touched=0.5)
     assert tiers(one)[2] == (2, 2)
-    # 20 ns to fetch two pages, which stay and so are not written back; the promotion of the other
-    # two follows
+    # The fault fetches two pages in 20 ns. They stay in memory, so they are not written back. Then
+    # the other two pages are promoted.
     one.run(20.0)
     assert tiers(one)[2] == (2, 2)
     one.run(40.0)

@@ -13,22 +13,23 @@
 #define YOUNG_ROOM_SHARE 2u
 #define YOUNG_PAGES_MIN 128u
 
-/* A stream is recent if its last fault came within the recent_pages() most recent arrivals. This number
-   is the budget divided by RECENT_SHARE, but at least RECENT_PAGES_MIN, and at most the number of
-   pages that all streams together can read ahead. */
+/* A stream (a sequence of accesses; see read_ahead.h) is recent if its last fault came within the
+   recent_pages() most recent arrivals. recent_pages() is the budget divided by RECENT_SHARE, but
+   at least RECENT_PAGES_MIN, and at most the number of pages that all streams together can read
+   ahead. */
 #define RECENT_SHARE 16u
 #define RECENT_PAGES_MIN 1024u
 
-/* The distance of a reuse is the number of pages that arrive between two arrivals of the same page.
-   For example, a matrix product reads one of its operands once for each block of the other operand;
-   the distance is the size of the operand that is read repeatedly. Distances above REUSE_SHARE / 4 of
-   the budget do not count, because the reused pages would not fit in memory beside the other pages.
-   A page that last arrived in an earlier stretch does not count either: nearly all pages that are
-   out arrive again in the next step, and the plan has chosen the stretches in which they are in
-   memory. A distance of D pages stays in use until the next stretch begins, or until more than
-   REUSE_TURNS * D pages have arrived since note_reuse() last recorded a reuse. It stays in use that
-   long because note_reuse() is not called for every reuse: an access to a page that is in memory
-   causes no fault. */
+/* The distance of a reuse is the number of pages that arrive between two arrivals of the same
+   page. For example, a matrix product reads one of its operands once for each block of the other
+   operand; the distance is the size of the operand that is read repeatedly. Distances above
+   REUSE_SHARE / 4 of the budget do not count, because the reused pages would not fit in memory
+   beside the other pages. A page that last arrived in an earlier stretch does not count either:
+   nearly all pages that are out arrive again in the next step, and the plan has chosen the
+   stretches in which they are in memory. A recorded distance of D pages is valid until the next
+   stretch begins, or until more than REUSE_TURNS * D pages have arrived since note_reuse() last
+   recorded a reuse. It is valid that long because note_reuse() is not called for every reuse: an
+   access to a page that is in memory causes no fault. */
 #define REUSE_SHARE 3u
 #define REUSE_TURNS 2u
 

@@ -14,7 +14,8 @@ void begin_arrivals(struct pager *pager);
    arrivals.c. A stream has ended if its last fault came before pager->arrivals reached this value. */
 uint32_t since_recent(const struct pager *pager);
 
-/* Number of the most recent arrivals among which a stray page counts as young. */
+/* A stray page (in memory, but not planned to be there) counts as young if it is among this number
+   of most recent arrivals. */
 uint64_t young_pages(const struct pager *pager);
 
 /* Note a fault on a page that is in the file. If few pages have arrived since this page last

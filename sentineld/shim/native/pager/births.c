@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Gives frames to born pages. */
+/* Gives frames to born pages. A page that pager_born() gave no frame is pending until it gets
+   one. */
 #include "births.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gives frames to born pages. The functions need the lock. */
+/* Gives frames to born pages. A page that pager_born() gave no frame is pending until it gets one.
+   The functions need the lock. */
 #ifndef SENTINELD_SHIM_BIRTHS_H
 #define SENTINELD_SHIM_BIRTHS_H
 

@@ -2,14 +2,15 @@
 /*
  * The children of the process, and the parts of the file that they may read.
  *
- * Until a child ends or calls exec(), it may read any copy that was in the file at the
- * fork(), and so may the processes that it forks. The parent must not reuse these parts of
+ * Until a child ends or calls exec(), it may read the copy of any page that was in the file at
+ * the fork(), and so may the processes that it forks. The parent must not reuse these parts of
  * the file until all these processes have ended or called exec(). To detect this, the parent
- * creates and maps a new memfd before each fork(), and unmaps it afterwards. The child
- * inherits the mapping, which lasts until an exit or an exec(). The end of a pipe would not
- * do, because a child can close all its descriptors. A memfd can be sealed against writing
- * only if no process has a shared mapping of it (mm/memfd.c in Linux). So when the parent
- * succeeds in sealing the memfd, all these processes have ended or called exec().
+ * creates and maps a new memfd before each fork(), and unmaps it afterwards. The child inherits
+ * the mapping, which lasts until an exit or an exec(). A descriptor, such as one end of a pipe,
+ * could not replace the mapping, because a child can close all its descriptors. A memfd can be
+ * sealed against writing only if no process has a shared mapping of it (mm/memfd.c in Linux).
+ * So when the parent succeeds in sealing the memfd, all these processes have ended or called
+ * exec().
  */
 #define _GNU_SOURCE
 #include "children.h"

@@ -11,7 +11,7 @@ struct child;
 /* Prepare for a fork(). Returns NULL if a resource is missing. */
 struct child *make_child(void);
 
-/* After a fork(), in the parent: hold the file's copies that the child may read. child: the result of
+/* After a fork(), in the parent: hold the file pages that the child may read. child: the result of
    make_child(). */
 void keep_child(struct pager *pager, struct child *child);
 

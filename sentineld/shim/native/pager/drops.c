@@ -6,8 +6,8 @@
 #include "transit.h"
 #include "wanted.h"
 
-/* Free the frames of [page, page + pages), none of which is single. Returns the number of frames
-   freed. */
+/* Free the frames of [page, page + pages), none of which is single (see frames.h). Returns the
+   number of frames freed. */
 static uint64_t free_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
 {
 	uint32_t *homes = range->home + page;

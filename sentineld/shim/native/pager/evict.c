@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Evicts pages: moves them from memory to the file. */
+/* Evicts pages: moves them from memory to the file. For transits, see pages.h; for the homes of
+   frames and the staging memory, see frames.h. */
 #define _GNU_SOURCE
 #include "evict.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evicts pages: moves them from memory to the file. The functions need the lock. */
+/* Evicts pages: moves them from memory to the file. Transits: see pages.h. The functions need the
+   lock. */
 #ifndef SENTINELD_SHIM_EVICT_H
 #define SENTINELD_SHIM_EVICT_H
 

@@ -114,8 +114,8 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	};
 	struct read_ahead_window window = read_ahead_window(&pager->read_ahead, &fault);
 	uint32_t run = out_run(range, page, window.pages);
-	/* If the stream descends, fetch the rest of the row now, because it will certainly be
-	   accessed. */
+	/* If the stream descends, fetch the rest of the row (see read_ahead.h) now, because it will
+	   almost certainly be accessed. */
 	uint32_t now = run < READ_AHEAD_PAGES_MIN || window.below ? run : READ_AHEAD_PAGES_MIN;
 	uint64_t gap = page - window.skipped, before = pager->fetches;
 	uint32_t owed;
@@ -147,9 +147,9 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 		pager->next_pages = out_run(range, page + now, owed + window.pages);
 }
 
-/* Evict pages, so that a stream's next fault finds `pages` free frames. For a stream whose pages
-   are not planned to be in memory, only stray pages are evicted, and planned pages stay. planned:
-   whether the last fault's page is planned to be in memory. */
+/* Evict pages, so that a stream's next fault finds `pages` free frames. planned: whether the last
+   fault's page is planned to be in memory. If it is not, evicts only stray pages: those that are in
+   memory, but not planned to be there. */
 static void make_room_for_stream(struct pager *pager, uint64_t pages, bool planned)
 {
 	make_room_ahead(pager, pages + frames_floor(pager), false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Fetches pages: reads them from the file into memory. */
+/* Fetches pages: reads them from the file into memory. Transits: see pages.h. */
 #include "fetch.h"
 
 #include <string.h>

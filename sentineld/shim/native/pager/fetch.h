@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fetches pages: reads them from the file into memory. The functions need the lock. */
+/* Fetches pages: reads them from the file into memory. Transits: see pages.h. The functions need
+   the lock. */
 #ifndef SENTINELD_SHIM_FETCH_H
 #define SENTINELD_SHIM_FETCH_H
 
@@ -10,8 +11,8 @@ uint64_t frames_floor(const struct pager *pager);
 
 /* How pages are fetched. */
 struct fetch_mode {
-	/* number of free frames that may be used if `pages` frames are needed */
-	uint64_t (*frames)(struct pager *pager, uint64_t pages);
+	/* returns how many free frames may be used; if there are none, may try to get some */
+	uint64_t (*frames)(struct pager *pager, uint64_t needed);
 	uint32_t pages; /* maximum number of pages of one transit; the transit's pages arrive together */
 	unsigned spare; /* number of transits to leave unused */
 	enum job_kind kind;

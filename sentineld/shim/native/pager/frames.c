@@ -26,7 +26,7 @@
 #define SPARE_BLOCKS 64u
 
 /* Number of blocks whose homes are for single frames. All transits together can hold 128 x 256
-   single frames; the remaining homes are for free single frames. */
+   (TRANSITS_MAX x TRANSIT_PAGES) single frames; the remaining homes are for free single frames. */
 #define SINGLE_BLOCKS 80u
 
 /* Size, in pages, of the area in which single frames are populated (frames.nursery). */

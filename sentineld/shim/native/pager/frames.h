@@ -3,7 +3,8 @@
  * The pager's page frames, and the staging memory: the buffers for writes and reads of the
  * backing file. When a page is evicted, its frame moves into the staging memory. After the page
  * is written to the file, the frame is free for the next page that is read or born. Planned
- * moves do not zero frames, and they copy a page only if the kernel keeps its frame pinned.
+ * moves do not zero frames, and they copy a page only if its frame cannot be moved (see
+ * frames_place()).
  *
  * The speed of a disk can depend on the number of physically contiguous segments of a request.
  * Virtual disks, for example, can be several times as fast with segments of 16 pages as with
@@ -77,10 +78,10 @@ void frames_free(struct frames *frames, const uint32_t *homes, uint32_t pages);
 /* Borrow up to `pages` free frames, and store their homes in homes[]. Returns how many. */
 uint32_t frames_borrow(struct frames *frames, uint32_t pages, uint32_t *homes);
 
-/* Move borrowed frames to the absent pages at `to`. If the kernel has pinned a frame, or the program
-   has locked its destination by mlock(), its content is copied instead. The homes[] entries of single
-   frames, of copies and of pages that did not arrive become HOME_NONE. Returns how many pages arrived,
-   and sets *error as uffd_move() does. */
+/* Move borrowed frames to the absent pages at `to`. If the kernel has pinned a frame, or the
+   program has locked its destination by mlock() or protected it by mprotect(), the frame's content
+   is copied instead. The homes[] entries of single frames, of copies and of pages that did not
+   arrive become HOME_NONE. Returns how many pages arrived, and sets *error as uffd_move() does. */
 uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t pages, int *error);
 
 /* Return the frames of these pages to the kernel, even if the program has locked them by mlock(). Does

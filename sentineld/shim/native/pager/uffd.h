@@ -29,8 +29,8 @@ int uffd_unregister(int uffd, void *address, uint64_t bytes);
  *   EBUSY   another process shares the page, or the kernel has pinned it
  *   EEXIST  the destination is present
  *   ENOENT  the source is absent
- *   EINVAL  one of the ranges crosses the edge of a mapping, or only one of them is locked by
- *           mlock() or has another protection
+ *   EINVAL  one of the ranges crosses the edge of a mapping, only one of them is locked by mlock(),
+ *           or their protections differ
  *   EAGAIN  other threads kept changing the page or the address space
  */
 uint64_t uffd_move(int uffd, void *to, void *from, uint64_t bytes, int *error);

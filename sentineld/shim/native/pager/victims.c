@@ -8,10 +8,10 @@
 #include "evict.h"
 #include "transit.h"
 
-/* Advance the hand to the next page in memory or, if `stray` is set, to the next stray page. After
-   the last range, returns false and resets the hand to the first range. If `stray` is set, skips
-   ranges without stray pages to save time: before there is a plan, and often later, no page is
-   stray. */
+/* Advance the hand of the clock algorithm to the next page in memory or, if `stray` is set, to the
+   next stray page (in memory, but not planned to be there). After the last range, returns false
+   and resets the hand to the first range. If `stray` is set, skips ranges without stray pages to
+   save time: before there is a plan, and often later, no page is stray. */
 static bool next_page(struct pager *pager, bool stray)
 {
 	struct paged_range *range = pager->hand_range;

@@ -30,8 +30,9 @@ def test_tensors_that_live_within_a_stretch_take_no_room() -> None:
 
 
 def test_the_best_placement_of_two_pages() -> None:
-    # Activation and gradient, which are never alive at the same boundary, have 4 accesses each. The
-    # scratch takes no room and has 1 access.
+    # The bound counts live tensors at boundaries only. Activation and gradient are both alive in
+    # stretch 2, but not at any boundary, so both fit; they have 4 accesses each. The scratch takes
+    # no room and has 1 access.
     bound = fast_share_bound(toy_profile(), 2 * PAGE, 0.0)
     assert bound.fixed_share == pytest.approx(9 / USES, abs=0.02)
     assert bound.fast_share == pytest.approx(bound.fixed_share)

@@ -38,7 +38,8 @@ def test_segments_are_clean_unless_they_write_or_begin_with_a_birth() -> None:
     writes = np.array([False, False, False, True, False])
     assert clean_segments(segment, writes, persistent=True).tolist() == [0, 2]
     assert clean_segments(segment, writes, persistent=False).tolist() == [2]
-    # If there is only one segment, the group never changes its tier, so no page leaves memory.
+    # A segment is the part of a group's lifetime between two changes of its tier. If there is only
+    # one segment, the group never changes its tier, so no page leaves memory.
     assert not len(clean_segments(np.zeros(5, np.int64), writes & False, persistent=True))
 
 

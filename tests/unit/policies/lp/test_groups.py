@@ -90,7 +90,7 @@ def test_a_group_that_dies_in_its_birth_stretch_is_alive_there_twice() -> None:
         points, positions = groups.lived_points[at]
         found = list(zip(points.tolist(), positions.tolist(), strict=True))
         inner = [(2, 1), (3, 2), (4, 3)]
-        # In the groups for a bound, the tensor is absent at the first and last positions.
+        # In the groups for a bound (generous), the tensor is absent at its first and last position.
         assert found == (inner[:2] if generous else [(1, 0), *inner, (0, 3)])
 
 

@@ -35,9 +35,10 @@ def test_only_a_bound_has_a_page_in_flight(page_ns: float, generous: bool, pages
 
 
 def test_changes_are_dense_next_to_uses_and_sparse_between_them() -> None:
-    # The tensor is used in stretches 0 and 20 of 40. The finest grid has the position of a use and
-    # the three positions after it. Then the distance to the use grows by 40 % (at least by 1) from
-    # one position to the next.
+    # The tensor is used in stretches 0 and 20 of 40. A grid is the set of positions after which a
+    # group may change its tier (see GRIDS in problem.py). The finest grid has the position of a use
+    # and the three positions after it. Further on, the distance to the use grows by 40 % (at least
+    # by 1) from one position of the grid to the next.
     (found,) = changes(40, Life(16, (0, 20)))
     first = [at for at in found if at < 20]
     assert first[:5] == [0, 1, 2, 3, 4]

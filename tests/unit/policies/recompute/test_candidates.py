@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tensors a profile permits to be computed again."""
+"""Which tensors a profile permits to be computed again.
+
+A segment consists of the consecutive layers that are executed again, here usually of one layer. The
+step and its tensors (x, y, z, g, W and the scratch tensor) are those of layered_profile().
+"""
 
 from __future__ import annotations
 

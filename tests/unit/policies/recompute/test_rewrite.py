@@ -44,8 +44,10 @@ def amounts(profile: Profile, stretch: int, tensor: int) -> tuple[int, int]:
 def test_a_recomputation_changes_the_step_as_computed_by_hand() -> None:
     profile = layered_profile()
     found = recomputed(profile, [OF_Y])
-    # events: 0 x, 1 s, 2 y, 3 s freed, 4 z, 5 y freed | 6 g, 7 z freed | 8 s, 9 y, 10 s freed,
-    # 11 y freed, 12 x freed | 13 g freed
+    # Events of the changed step. "0 x": x is born at event 0; s is the scratch tensor; the bars are
+    # the beginnings of stretches 4, 5 and 6.
+    # 0 x, 1 s, 2 y, 3 s freed, 4 z, 5 y freed | 6 g, 7 z freed | 8 s, 9 y, 10 s freed, 11 y freed,
+    # 12 x freed | 13 g freed
     rows = [X, S, Y, Z, G, W, AGAIN, COPY]
     assert found.tensors["birth_event"][rows].tolist() == [0, 1, 2, 4, 6, 0, 9, 8]
     assert found.tensors["death_event"][rows].tolist() == [12, 3, 5, 7, 13, 14, 11, 10]
@@ -60,7 +62,8 @@ def test_a_recomputation_changes_the_step_as_computed_by_hand() -> None:
     times = list(TIMES_NS)
     times[5] += TIMES_NS[2]
     assert found.stretches["time_ns"].tolist() == times
-    # The segment reads x and W, and writes the scratch tensor and y; then the stretch reads y.
+    # In stretch 5, layer b is executed again: it reads x and W, writes and reads the scratch
+    # tensor, and writes y. Then the stretch's own operators read x, W and y.
     assert amounts(found, 5, X) == (2 * UNIT, 0)
     assert amounts(found, 5, W) == (2 * UNIT, 0)
     assert amounts(found, 5, COPY) == (4 * PAGE, 4 * PAGE)

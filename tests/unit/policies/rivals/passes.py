@@ -2,8 +2,8 @@
 """A step with a forward and a backward pass over six layers.
 
 Layer k runs forward in stretch k and backward in stretch 13 - k. Stretch 0 begins the step, and
-stretch 13 is the optimizer's. Tensor k - 2 is the input of layer k: it is born in stretch k - 1,
-used in stretch k, and used again in stretch 13 - k, after which it dies.
+stretch 13 is the optimizer's. For k = 2 to 6, tensor k - 2 is the input of layer k: it is born in
+stretch k - 1, used in stretch k, and used again in stretch 13 - k, after which it dies.
 
 stretch    1   2   3   4   5   6   7   8   9  10  11
 input 2   [x   x                                   x]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step whose tensors have roles. Its passes are those of passes.py.
+"""A step with parameters, a gradient and optimizer state. Its passes are those of passes.py.
 
 Parameter k - 1 belongs to layer k, for k = 1 to 4: layer k uses it in stretch k and in stretch
 13 - k, the optimizer in stretch 13. Tensor 4 is the gradient of layer 4's parameter, and tensors 5

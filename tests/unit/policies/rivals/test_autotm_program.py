@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AutoTM's integer program: spans, gaps and solutions."""
+"""AutoTM's integer program: spans, gaps and solutions; see Span and Gap in autotm_program.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
 def test_spans_and_gaps_by_hand() -> None:
     profile = with_guest()
     problem = problem_of(profile, timing_of(moving(64)).extra_ns(profile), PAGE / 64)
-    # The first tensor is used in stretches 5 and 0, which are adjacent across the step's end.
+    # The first tensor is used in stretches 5 and 0, which are adjacent across the step's end: its
+    # span has the positions 5 and 6, and position 6 is stretch 0 of the next step.
     assert problem.spans == (Span(0, 5, 6), Span(1, 0, 0), Span(1, 3, 3), *problem.spans[3:])
     assert problem.spans[3:] == (Span(2, 2, 3), Span(3, 0, 1))
     assert problem.gaps == (

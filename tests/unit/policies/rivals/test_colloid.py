@@ -24,8 +24,8 @@ UP, DOWN = MoveRequest(0, 0, 10), MoveRequest(1, 1, 10)
 
 @dataclass
 class Modified:
-    """A reactor that requests the same moves at each tick: cell 0 is promoted and cell 1
-    demoted."""
+    """A reactor (see plan/policy.py) that requests the same moves at each tick: cell 0 is promoted
+    and cell 1 demoted."""
 
     interval_ns: float = 7.0
 
@@ -67,9 +67,9 @@ def test_while_the_fast_tier_is_faster_promotions_are_limited() -> None:
     # The fast tier has 60 % of the accesses. The middle of 0.6 and 1 is 0.8, so pages with 20 % of
     # the accesses are promoted: all ten pages of cell 0.
     assert Balance(Modified()).tick(seen(1.0, 2.0)) == [DOWN, UP]
-    # The same happens after a tick in which the fast tier had the higher latency, so that 0.6 was
-    # the interval's upper end. Now the fast tier has the lower latency at this share, so the
-    # interval is from 0.6 to 1 again.
+    # The same moves are requested after a tick in which the fast tier had the higher latency. That
+    # tick made 0.6 the interval's upper end. Now the fast tier has the lower latency at this share,
+    # so the interval is from 0.6 to 1 again.
     balance = Balance(Modified())
     balance.tick(seen(2.0, 1.0))
     assert balance.tick(seen(1.0, 2.0)) == [DOWN, UP]

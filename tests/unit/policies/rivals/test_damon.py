@@ -16,8 +16,10 @@ def seen(now_s: float, accesses: list[float], free: int = 0, capacity: int = 100
 
 
 def test_hotness_is_the_mean_of_frequency_and_age() -> None:
-    # Frequencies 0, 0, 50, 100 (samples 0, 0, 10, 20). Ages of 0, 5, 0.9 and 8 seconds have the
-    # logarithms 0, -3 (idle), 0 and 4. (logarithm + 32) x 100 / 64 is 50, 45, 50 and 56.
+    # The frequency is the share of the 20 samples with an access, in %: 0, 0, 50 and 100. The
+    # logarithm of an age is the number of binary digits of its whole seconds, negated for a region
+    # without accesses: 0, -3, 0 and 4. The age's score is (logarithm + 32) x 100 / 64: 50, 45, 50
+    # and 56.
     samples, ages = np.array([0, 0, 10, 20]), np.array([0.0, 5.0, 0.9, 8.0])
     assert hotness(samples, ages).tolist() == [25, 22, 50, 78]
 

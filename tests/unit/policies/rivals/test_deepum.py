@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predictions and moves of DeepUM, checked by hand: four cells of ten pages."""
+"""Predictions and moves of DeepUM, checked by hand: four cells of ten pages.
+
+An execution is a stretch. In an observation of seen(), stretch k uses cell k.
+"""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
 stretch      0   1   2   3   4   5   6   7   8   9
              step|-- forward ---|------ backward ----|
 parameter   (x)                                 (x)     64 pages, (x) is a use
-first           [x                           x]         16 pages, saved: gap of seven stretches
-second              [x                   x]             64 pages, saved: gap of five
+first           [x                           x]         16 pages, saved: gap of six stretches
+second              [x                   x]             64 pages, saved: gap of four
 gradient                        [x  x]                  16 pages
 
 The budget of 144 pages holds the parameter and the two saved tensors. While the gradient is alive,

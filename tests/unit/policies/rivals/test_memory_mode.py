@@ -15,6 +15,7 @@ from tests.unit.plan.toys import LARGE, PAGE, large_profile
 
 def test_lines_by_hand() -> None:
     cache = _Cache(4)
+    # The comments give the cached pages after each call.
     assert cache.access(0, 3, writes=True) == (3, 0)  # pages 0, 1, 2, all dirty; one free line
     assert cache.access(0, 3, writes=False) == (0, 0)
     assert cache.access(4, 2, writes=False) == (2, 2)  # pages 4, 5, 2; one free line

@@ -24,8 +24,9 @@ def test_memtis_thresholds() -> None:
 
 def test_memtis_moves_across_the_threshold() -> None:
     histogram = Histogram(1.0)
-    # The counts 9, 3, 0, 0 are in the bins 3, 2, 0, 0. The 20 pages of cells 0 and 1 fit in 97 % of
-    # 21 pages and are hot. Cell 0 is hot but slow, cell 2 is fast but cold.
+    # The bin of a count is the binary logarithm of count + 1, rounded down: the counts 9, 3, 0, 0
+    # are in the bins 3, 2, 0, 0. The 20 pages of cells 0 and 1 fit in 97 % of 21 pages and are hot.
+    # Cell 0 is hot but slow, cell 2 is fast but cold.
     requested = histogram.tick(observation([9, 3, 0, 0], [0, 10, 10, 0], capacity=21, free=1))
     assert requested == [MoveRequest(2, 1, 9), MoveRequest(0, 0, 10)]
 
@@ -34,8 +35,9 @@ def test_memtis_cools_at_each_tick_if_asked() -> None:
     histogram = Histogram(1.0, cool_ticks=1)
     histogram.tick(observation([8, 0, 0, 0], [10, 0, 0, 0], capacity=11))
     histogram.tick(observation([0, 5, 0, 0], [10, 0, 0, 0], capacity=11))
-    # At the next tick, the counts are 2 and 7.5, in bins 1 and 3. Without cooling, the counts would
-    # be 8 and 10, in one bin, which has too many pages to be hot.
+    # Each tick first halves the counts. At the next tick, they are 8 / 4 = 2 and 5 / 2 + 5 = 7.5,
+    # in bins 1 and 3. Without cooling, the counts would be 8 and 10, in one bin, which has too many
+    # pages to be hot.
     last = histogram.tick(observation([0, 5, 0, 0], [10, 0, 0, 0], capacity=11, free=1))
     assert last == [MoveRequest(0, 1, 9), MoveRequest(1, 0, 10)]
 
@@ -44,9 +46,9 @@ def test_memtis_cools() -> None:
     histogram = Histogram(1.0)
     for _ in range(3):
         histogram.tick(observation([8, 0, 0, 0], [10, 0, 0, 0], capacity=11))
-    # Counts are halved at ticks 4 and 8. Cell 0 has 24, then 12, then 6 accesses. Cell 1 has 12
-    # accesses before tick 8 and 12 / 2 + 3 = 9 after it. Without cooling, the counts 24 and 15
-    # would be in one bin, which has too many pages to be hot.
+    # Counts are halved at ticks 4 and 8 (COOL_TICKS). Cell 0 has 24, then 12, then 6 accesses. Cell
+    # 1 has 12 accesses before tick 8 and 12 / 2 + 3 = 9 after it. Without cooling, the counts 24
+    # and 15 would be in one bin, which has too many pages to be hot.
     for _ in range(4):
         histogram.tick(observation([0, 3, 0, 0], [10, 0, 0, 0], capacity=11))
     last = histogram.tick(observation([0, 3, 0, 0], [10, 0, 0, 0], capacity=11, free=1))

@@ -17,7 +17,8 @@ def seen(now_ns: float, *used: int, free: int = 0, capacity: int = 1000) -> Obse
 
 def test_a_page_is_promoted_at_its_first_fault_after_a_scan() -> None:
     faults = HintFaults(100.0)
-    # The first tick scans. Cells 0 and 3 are slow. 2 of 1000 pages should be free.
+    # The first tick scans. Cells 0 and 3 are slow. 2 of 1000 pages should be free: 0.2 %, the first
+    # watermark of SETTINGS.
     assert faults.tick(seen(0.0, 0, 1, 2)) == []
     assert faults.delay_ns() == 0.0
     # Cell 0 faults. Room for 2 + 10 pages is needed, but only the 10 pages of cell 2 are demoted,
@@ -35,7 +36,8 @@ def test_a_page_that_faults_late_is_not_promoted() -> None:
         faults = HintFaults(100.0, hot_within)
         faults.tick(seen(0.0, free=5))
         faults.tick(seen(30.0, free=5))
-        # The fault is at least 30 ns after the scan. A fault takes time even without a promotion.
+        # The fault is at least 30 ns after the scan. A page is hot if it faults within 25 or 100 ns
+        # of the scan (hot_within x 100 ns). A fault takes time even without a promotion.
         assert faults.tick(seen(40.0, 3, free=5)) == moves
         assert faults.delay_ns() == 10 * HINT_FAULT_NS
 

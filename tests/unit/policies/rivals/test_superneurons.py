@@ -3,7 +3,8 @@
 
 passes.py defines the step: a forward and a backward pass over six layers. The input of layer k is
 the output of layer k - 1. The inputs of layers 2, 3 and 4 have gaps that are long enough for a
-swap.
+swap. Heavy layers are treated as checkpoints. A layer is heavy if its forward pass takes at least
+the mean time of the layers' forward passes; see layers_of() in sentineld/policies/rivals/passes.py.
 """
 
 from __future__ import annotations

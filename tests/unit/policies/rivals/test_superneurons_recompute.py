@@ -25,7 +25,8 @@ from tests.unit.policies.recompute.toys import UNIT, W, X, Y, layered_profile
 from tests.unit.policies.tiering import tiers
 
 WHOLE = Recomputation(2, 3, 5, ((Y, 3),), frozenset({X, W}), 60_000)
-"""The segment of the layers b and c, which follow the heavy layer a."""
+"""The recomputation of a whole segment. A segment consists of the layers between two heavy ones;
+here, it has the layers b and c, which follow the heavy layer a."""
 
 
 def test_a_small_segment_is_executed_again_as_a_whole() -> None:
@@ -71,8 +72,9 @@ def test_the_recomputation_lengthens_the_step_and_the_bound_is_below_it(
     assert isinstance(mine, Rewriting)
     budget = 4 * UNIT + UNIT // 2
     found = simulate(profile, mine, tiers(100.0), budget)
-    # Without recomputation, x, y, z, g and W would be alive at the same time in stretch 4. With it,
-    # y is not alive there. In stretch 5, z is dead, so the second y and the second scratch tensor
-    # have room beside x, g and W. So all memory is fast, and executing layer b again takes 10 us.
+    # Without recomputation, x, y, z, g and W would be alive at the same time in stretch 4. With
+    # recomputation, y is not alive there. In stretch 5, z is dead, so the second y and the second
+    # scratch tensor have room beside x, g and W. So all memory is fast, and executing layer b again
+    # takes 10 us.
     assert found.step_seconds - found.fast_only_seconds == pytest.approx(10e-6, rel=1e-6)
     assert mine.bound_seconds(profile, tiers(100.0), budget) <= found.step_seconds

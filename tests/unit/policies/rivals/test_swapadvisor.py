@@ -4,7 +4,7 @@
 stretch    0   1   2   3   4   5   6   7   8   9
 near      (x)                     (x)                 64 pages, (x) is a use
 far       (x)                                 (x)     64 pages
-other     (x)(x)                              (x)(x)  64 pages; its gap is 2 to 7
+other     (x)(x)                              (x)(x)  64 pages; unused from 2 to 7
 guest                 [x   x]                         64 pages, born in 3, dead after 4
 
 The budget holds three tensors; in stretches 3 and 4, four are alive.
@@ -56,8 +56,8 @@ def step_of(profile: Profile, tiers: Tiers, budget: int, accesses_slow: bool = T
 
 
 def genes_of(step: Step, **placement: int) -> Integers:
-    """Genes with one pool for all sizes. placement: the genes of the named tensors (`t0` is tensor
-    0); the genes of other tensors are 0."""
+    """Genes (see search()) that put tensors of all sizes into one memory pool. placement: the genes
+    of the named tensors (`t0` is tensor 0); the genes of other tensors are 0."""
     genes = np.zeros(SIZE_CLASSES + len(step.tensors), np.int64)
     for name, value in placement.items():
         genes[SIZE_CLASSES + int(name[1:])] = value
@@ -107,11 +107,11 @@ def test_a_victim_whose_transfers_do_not_fit_is_passed_over() -> None:
 
 
 def test_the_second_pass_begins_as_the_first_one_ended() -> None:
-    # Guests are alive in stretches 2 and 3, and in stretches 8 and 9. In stretch 2, the first pass
-    # evicts the first tensor: its next use is in stretch 7, and the next use of the second tensor
-    # is in stretch 5. In stretch 8, the first pass evicts the second tensor, whose next use is in
-    # stretch 5 of the next step. The second pass begins with the second tensor swapped out, so the
-    # first guest has room.
+    # planned() makes two passes over the step. Guests are alive in stretches 2 and 3, and in
+    # stretches 8 and 9. In stretch 2, the first pass evicts the first tensor: its next use is in
+    # stretch 7, and the next use of the second tensor is in stretch 5. In stretch 8, the first pass
+    # evicts the second tensor, whose next use is in stretch 5 of the next step. The second pass
+    # begins with the second tensor swapped out, so the first guest has room.
     profile = lap(
         10,
         Life(64, (0, 7, 8, 9)),
@@ -129,8 +129,9 @@ def test_the_second_pass_begins_as_the_first_one_ended() -> None:
 
 
 def test_each_pool_evicts_its_own_tensors() -> None:
-    # If large and small tensors have separate pools, the small guest evicts the small tensor,
-    # although the next use of the large tensor is further away.
+    # SwapAdvisor divides memory into pools by tensor size. If large and small tensors have separate
+    # pools, the small guest evicts the small tensor, although the next use of the large tensor is
+    # further away.
     profile = lap(
         10,
         Life(64, (0, 8)),
@@ -162,7 +163,8 @@ def test_a_search_is_no_worse_than_belady_alone() -> None:
 
 
 def test_cheaper_plans_are_chosen_more_often() -> None:
-    # The finite costs differ by 10. The temperature is 3, which is 0.3 times this difference.
+    # The finite costs differ by 10. The temperature of the softmax is 3, which is 0.3 (TEMPERATURE)
+    # times this difference.
     odds = parents_odds([20.0, 10.0, float("inf")])
     assert odds.tolist() == pytest.approx(
         [np.exp(-10 / 3) / (1 + np.exp(-10 / 3)), 1 / (1 + np.exp(-10 / 3)), 0.0]

@@ -139,7 +139,8 @@ def test_a_pool_saves_births_if_it_fits(pages: int, pool: bool) -> None:
 
 def with_cuts(profile: Profile, every: int) -> Profile:
     """The profile, changed so that only every `every`-th stretch begins a layer. All other
-    stretches begin at a cut, so some short-lived tensors live in several stretches."""
+    stretches begin at a cut, so some short-lived tensors (which die in the layer of their birth)
+    live in several stretches."""
     stretches = profile.stretches.copy()
     stretches["kind"][np.arange(len(stretches)) % every != 0] = Boundary.CUT
     return replace(profile, stretches=stretches)

@@ -150,17 +150,18 @@ def test_a_short_lived_tensor_takes_room_only_while_it_lives() -> None:
     # The persistent tensor leaves in stretch 1 and returns in stretch 3.
     assert book.try_swap(Gap(0, 0, 4))
     assert usage(book) == [1, 1, 1, 1, 1]
-    # A pool takes its room in every stretch.
+    # With `kept`, the short-lived tensor lies in a pool, which takes its room in every stretch.
     assert usage(open_book(profile, moving(64), 72 * PAGE, kept=True)) == [2, 2, 2, 2, 2]
 
 
 def test_tensors_that_live_one_after_another_share_their_room() -> None:
-    # Both tensors are short-lived and live in stretch 1. At first, both births come before both
-    # deaths; if tensor 0 dies before tensor 1 is born, they need room for only one of them.
+    # Both tensors are short-lived and live in stretch 1. In the profile made by lap(), both births
+    # come before both deaths. If tensor 0 dies before tensor 1 is born, they need room for only one
+    # of them.
     profile = lap(3, Life(64, (1,), (1, 1)), Life(64, (1,), (1, 1)))
     assert usage(open_book(profile, moving(64), BUDGET)) == [0, 2, 0]
     assert usage(open_book(one_after_another(profile), moving(64), BUDGET)) == [0, 1, 0]
-    # The same for tensors that also live in stretch 0 or in stretch 2.
+    # The same holds if the first tensor also lives in stretch 0, and the second one in stretch 2.
     profile = lap(3, Life(64, (0,), (0, 1)), Life(64, (2,), (1, 2)))
     assert usage(open_book(profile, moving(64), BUDGET)) == [1, 2, 1]
     book = open_book(one_after_another(profile), moving(64), BUDGET, accesses_slow=True)

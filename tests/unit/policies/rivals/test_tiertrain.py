@@ -27,8 +27,8 @@ def test_prefetches_are_queued_in_the_order_of_the_backward_pass() -> None:
     book = open_book(passes(), moving(64), PLENTY, True)
     queue = prefetch_queue(book)
     assert [layer(gap) for gap in queue] == [4, 3, 2]
-    # The inputs of layers 4, 3 and 2 are used again in stretches 9, 10 and 11. The positions of
-    # stretches in the lives of the inputs begin at their births, in stretches 3, 2 and 1.
+    # The inputs of layers 4, 3 and 2 are used again in stretches 9, 10 and 11. prefetch_at() counts
+    # the stretches from the birth of an input. The births are in stretches 3, 2 and 1.
     births = [3, 2, 1]
     for depth, stretches in ((1, [9, 9, 10]), (2, [9, 9, 9]), (16, [9, 9, 9])):
         begins = [prefetch_at(book, queue, at, depth) for at in range(3)]
@@ -43,8 +43,8 @@ def test_everything_saved_is_offloaded_even_if_everything_fits(depth: int, back:
     note = TierTrain("tiertrain", True).relieve(book, moving(128), depth)
     assert note == f"depth of the queue {depth}"
     # Each input is demoted after its last use in the forward pass: in stretches 3, 4 and 5. The
-    # first input in the queue would be prefetched in the stretch that uses it, so its prefetch
-    # begins one stretch earlier.
+    # first input in the queue would be prefetched in the stretch that uses it (stretch 9, see the
+    # test above), so its prefetch begins one stretch earlier.
     swaps = {layer(swap.gap): swap for swap in book.swaps}
     births = {2: 1, 3: 2, 4: 3}
     assert [births[k] + swaps[k].out[0].position for k in (2, 3, 4)] == [3, 4, 5]

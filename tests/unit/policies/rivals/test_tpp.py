@@ -15,12 +15,13 @@ from tests.unit.policies.rivals.observing import observation
 
 
 def test_tpp_promotes_at_the_second_touch_and_keeps_room_for_births() -> None:
-    # 5 of 1000 pages are free, but 20 should be free. 10 slow pages fault at their second touch. So
-    # room for 20 - 5 + 10 = 25 pages is needed. Of the two fast cells, cell 2 is cold and cell 1
-    # was just touched.
+    # 5 of 1000 pages are free, but 20 should be free (the watermark of 2 %, DEMOTE_BELOW[0]). 10
+    # slow pages fault at their second touch. So room for 20 - 5 + 10 = 25 pages is needed. Of the
+    # two fast cells, cell 2 is cold and cell 1 was just touched.
     seen = observation([1, 3, 0, 0], [0, 10, 10, 0], free=5, capacity=1000)
     scanner = Scanner(1.0)
-    # At the first touch, pages are only marked. Pages are demoted because too few are free.
+    # At the first touch, pages are only marked, not promoted. The first tick nevertheless demotes
+    # pages, because too few are free.
     assert scanner.tick(seen) == [MoveRequest(2, 1, 10)]
     assert scanner.tick(seen) == [MoveRequest(2, 1, 10), MoveRequest(0, 0, 10)]
 
@@ -38,7 +39,8 @@ def test_tpp_leaves_headroom() -> None:
     scanner.tick(seen)
     assert scanner.tick(seen) == [MoveRequest(0, 0, 10)]
     seen = observation([1, 1, 1, 1], [0, 10, 0, 0], free=6, capacity=1000)
-    # No page is cold; 5 of the 6 free pages stay free.
+    # No page is cold, so none is demoted. 5 of the 6 free pages (0.5 % of 1000, HEADROOM) stay
+    # free.
     assert scanner.tick(seen) == [MoveRequest(0, 0, 1)]
 
 
@@ -76,6 +78,7 @@ def test_a_page_that_is_demoted_or_born_again_has_no_mark() -> None:
     for between in (fast, absent):
         scanner = Scanner(1.0)
         scanner.tick(slow)
-        # The pages are fast, or freed. When they are slow again, they fault from the next scan on.
+        # Meanwhile, the pages are fast (in the first case) or freed (in the second). When they are
+        # slow again, they fault from the next scan on.
         assert scanner.tick(between) == scanner.tick(slow) == scanner.tick(slow) == []
         assert scanner.tick(slow) == [MoveRequest(0, 0, 10)]

@@ -15,9 +15,10 @@ def seen(accesses: list[float], written: list[int], capacity: int = 21) -> Obser
 
 def test_pages_are_exchanged_once_they_are_in_a_hotter_bucket() -> None:
     scans = Scans(1.0, levels=1)
-    # The scan finds cell 0 written (temperature 5), cell 1 only read (temperature 2) and the other
-    # cells idle (temperature 0). Cell 0 is then in bucket 1 and the other cells are in bucket 0, so
-    # cell 0 is promoted. The coldest fast cell makes room: cell 2.
+    # A scan adds 2 to the temperature of a page that was accessed, and 3 more if it was written; a
+    # bucket has 5 temperatures. The scan finds cell 0 written (temperature 5), cell 1 only read
+    # (temperature 2) and the other cells idle (temperature 0). Cell 0 is then in bucket 1 and the
+    # other cells are in bucket 0, so cell 0 is promoted. The coldest fast cell makes room: cell 2.
     assert scans.tick(seen([1, 1, 0, 0], [1, 0, 0, 0])) == [
         MoveRequest(2, 1, 9),
         MoveRequest(0, 0, 10),
@@ -56,12 +57,12 @@ def test_the_margin_keeps_pages_of_the_next_bucket() -> None:
 
 def test_the_queue_counts_a_use_until_its_bits_are_cleared() -> None:
     scans, plain = Scans(1.0), Scans(1.0, levels=1)
-    # Cell 0 is read before scans 1, 3 and 4. With the queue, scans 2 and 4 skip cell 0, because
-    # scans 1 and 3 have raised its level. Scan 5 finds the bit of the third read and does not clear
-    # it, so scan 6 finds this bit, too. Scans 1, 3, 5 and 6 count: the temperature is 2 x 4 = 8
-    # (bucket 1), so cell 0 is hot. Without the queue, scans 1, 3 and 4 count: the temperature is 2
-    # x 3 = 6 (bucket 1). At scan 21, scan 1 no longer counts, so without the queue the temperature
-    # is 2 x 2 = 4 (bucket 0).
+    # Cell 0 is read before scans 1, 3 and 4. With the multi-level queue (levels.py), scans 2 and 4
+    # skip cell 0, because scans 1 and 3 have raised its level. Scan 5 finds the bit of the third
+    # read and does not clear it, so scan 6 finds this bit, too. Scans 1, 3, 5 and 6 count: the
+    # temperature is 2 x 4 = 8 (bucket 1), so cell 0 is hot. Without the queue, scans 1, 3 and 4
+    # count: the temperature is 2 x 3 = 6 (bucket 1). At scan 21, scan 1 no longer counts, so
+    # without the queue the temperature is 2 x 2 = 4 (bucket 0).
     for used in (1, 0, 1, 1, 0):
         scans.tick(seen([used, 0, 0, 0], [0, 0, 0, 0]))
         plain.tick(seen([used, 0, 0, 0], [0, 0, 0, 0]))

@@ -37,7 +37,8 @@ def two(*rates: tuple[float, float]) -> Tiers:
 @pytest.mark.parametrize(
     ("tiers", "expected"),
     [
-        # 32 x 105 / 125 = 26.9 and 32 x 20 / 125 = 5.1, rounded down.
+        # The bandwidths are scaled to a sum of 32: 32 x 105 / 125 = 26.9 and 32 x 20 / 125 = 5.1,
+        # rounded down.
         (two((105, 105), (24, 20)), (26, 5)),
         # The lower bandwidth of each tier counts: 24 and 8. Their sum is 32, and their greatest
         # common divisor is 8.

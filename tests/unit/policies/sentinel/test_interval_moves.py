@@ -100,9 +100,9 @@ def test_counts_of_intervals_with_promotions_left() -> None:
 
 
 def test_what_an_interval_leaves_for_lack_of_time_is_promoted_late() -> None:
-    # Intervals of two: 0-1, 2-3, 4-5 and 6. There is room for all chunks, and each stretch of
-    # interval 4-5 has time to move one chunk. The third chunk begins to move in the last stretch of
-    # interval 4-5, so its promotion is late by plan.
+    # Intervals of two: 0-1, 2-3, 4-5 and 6. There is room for all chunks. Stretches 4 and 5 have
+    # time to move one chunk each: the first and the second one. The third chunk begins to move in
+    # stretch 5, too, which has no time for it, so its promotion is late by plan.
     found = scheduled(items((6,), (6,), (6,), stretches=7), 2, room=3.0, moves=1.0)
     assert lives(found) == ["DsssUFF", "FDsssUF", "FFDssLF"]
     assert found.without_room == 0

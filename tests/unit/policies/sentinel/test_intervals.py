@@ -17,8 +17,8 @@ from tests.unit.plan.toys import toy_profile
 
 
 def judged(room: float, moves: float, stretches: int = 1) -> Interval:
-    """The result of the check of an interval length for the toy. moves: pages that each stretch can
-    move."""
+    """Check an interval length for the toy step (see toy_profile()). room: fast pages. moves: pages
+    that each stretch can move. stretches: the interval length."""
     items = chunks(toy_profile(), np.array([0, 2, 3, 4]), 8)
     return Constraints(items, room, np.full(4, moves)).interval(stretches)
 
@@ -27,7 +27,7 @@ def test_an_interval_is_judged_by_space_and_time() -> None:
     # Pages: activation 2, gradient 2, state 4, parameter 2. If each interval is one stretch long,
     # the four intervals use 2, 2, 6 and 8 pages. Before these intervals, 0, 2 (parameter), 2
     # (activation) and 4 (state) pages have to be promoted. The other pages are born in the interval
-    # or are used by the interval before it.
+    # or are used by the interval before it. The need of 8 pages has to be less than the room.
     one = judged(9.0, 4.0)
     assert one.need_pages == 8
     assert one.fits_space

@@ -67,7 +67,7 @@ def test_more_memory_never_slows_the_processes_down(
     inside = sum(pages for rate, pages in hottest[: len(hottest) // 2] if rate > 0)
     held = found.at([budget(inside + -(-fixed_bytes // PAGE_BYTES))])[0]
     exact = 1 + outside * FAULT_S
-    # Budgets are rounded to whole pages twice.
+    # Both the curve's budgets and fixed_bytes are rounded to whole pages.
     rounding = 2 * FAULT_S * max((rate for rate, _ in groups), default=0.0) + 1e-9
     assert exact - rounding <= held <= exact + faults_per_s * FAULT_S / POINTS_MAX + rounding
 

@@ -46,7 +46,8 @@ def test_after_a_time_out_none_holds_until_the_moves_have_caught_up(process: Pro
     assert not process.barriers.hold(STEP | 3)
     process.header["position"] = STEP | 7
     assert not process.barriers.hold(STEP | 4)
-    assert not process.barriers.hold(STEP | 5)  # the moves caught up; barriers hold again from 7 on
+    # Now the moves have caught up, so the barriers from boundary 7 on hold again.
+    assert not process.barriers.hold(STEP | 5)
     process.header["position"] = STEP | 8
     assert not process.barriers.hold(STEP | 6)
     assert process.barriers.hold(STEP | 7)

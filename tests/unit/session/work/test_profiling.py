@@ -286,7 +286,7 @@ def test_operators_are_requested_again_if_a_step_of_another_shape_was_observed(
     trained = steps_of(SMALL, 4, cuts)
     (between,) = steps_of(LARGE, 1)
     ops = train(SMALL, 4, cuts).take_ops()
-    # torch.profiler observed a step of the other shape.
+    # torch.profiler observed a step of the other shape (that of the network LARGE).
     again.answer(between, ops)
     assert again.tell(between, trained[1]) is None
     assert again.asked() == (None, 1)
@@ -300,7 +300,7 @@ def test_operators_are_requested_again_if_a_step_of_another_shape_was_observed(
 
 
 def by_module(link: ShimLink) -> Sampling:
-    """A sampling by the module, after module.PageSampler has been replaced."""
+    """A sampling by the module. The caller has to replace module.PageSampler before."""
     return Sampling(link, MODULE, ModuleWatch(Target(link.pid, 1024)))
 
 

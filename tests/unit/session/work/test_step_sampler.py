@@ -142,7 +142,7 @@ def test_if_the_heap_outgrows_the_armed_pages_another_step_is_sampled(
     linked.set(heap_used=80 * MIB, step=two.number)
     assert watched.run.on_step(one) is None
     assert watched.log.armed == [(base, 64 * MIB), (base, 80 * MIB)]
-    # The pages were armed during the second step.
+    # The pages were armed while the second step ran, so this step is not taken.
     assert watched.run.on_step(two) is None
     sampled = watched.run.on_step(three)
     assert sampled is not None

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Passes the faults of a descending stream to read_ahead.c, without a pager. */
+/* Passes the faults of a descending stream (a sequence of accesses) to read_ahead.c, without a
+   pager. */
 #include "read_ahead.h"
 
 struct rows {

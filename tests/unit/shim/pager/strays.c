@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Counts the stray pages of the first range and the searches of the range's table of roles. A page is
-   stray if it is in memory, but not planned to be there. Link this file with -Wl,--wrap=memchr. */
+/* Counts the stray pages of the first range, and the pager's searches (calls of memchr()) of this
+   range's table of roles. The role of a page is stray (in memory, but not planned to be there), kept
+   (planned to be in memory, and not absent) or none. Link this file with -Wl,--wrap=memchr. */
 #include "pages.h"
 
 static const uint8_t *table;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checksums of pages in the file."""
+"""The checksums of pages in the file. Word w of a page is in lane w % LANES; see checksum.c."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from tests.unit.shim.pager.conftest import FILE_PAGES, PAGES, Link
 
 
 def test_a_fault_on_a_page_that_has_arrived_ends_the_wait(link: Link, tmp_path: Path) -> None:
-    """A fork waits until the pager is settled, and holds locks meanwhile. So if it missed the end
-    of the last fault, the training would hang."""
+    """A fork waits until the pager is settled, and holds locks meanwhile. So if the end of the last
+    fault did not wake the thread that forks, the training would hang."""
     library = link("two_faults.c", "workers_add pthread_cond_wait")
     file = backing_file(tmp_path, FILE_PAGES)
     paged = Paged(library, file, FILE_PAGES, PAGES, PAGES)

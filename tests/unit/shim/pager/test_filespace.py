@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of the file are given out if they are neither in use nor held."""
+"""Pages of the file are given out if they are neither in use nor held for a forked child."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def test_a_sequence_reads_ahead_once_frames_are_free(start: Callable[..., Paged]
     paged.set_budget(BUDGET)
     paged.born(1000, BUDGET)
     paged.fill(1000, BUDGET, 2)
-    # No frame is free. From now on, the pages are planned to be in memory.
+    # This call fetches no page, because no frame is free. But from now on, the pages 0 to 999 are
+    # planned to be in memory.
     assert paged.fetch(0, 1000) == 0
     read: list[int] = []
     for first in (0, 32, 96):
@@ -126,7 +127,8 @@ def test_a_descending_sequence_reads_ahead_once_frames_are_free(
     paged.set_budget(budget)
     paged.born(1000, budget)
     paged.fill(1000, budget, 2)
-    # No frame is free. From now on, the pages are planned to be in memory.
+    # This call fetches no page, because no frame is free. But from now on, the pages 0 to 999 are
+    # planned to be in memory.
     assert paged.fetch(0, 1000) == 0
     access(paged, rows_from_the_end(1000))
     assert paged.counts().faults <= 9
@@ -161,8 +163,8 @@ def test_accesses_at_random_read_few_pages(start: Callable[..., Paged]) -> None:
 
 @pytest.fixture(scope="module")
 def timing(link: Link) -> ctypes.CDLL:
-    """The pager. It counts reads that take longer than FAULT_READ_NS_MAX, too: on a busy machine,
-    any read can be slow."""
+    """The pager with a FAULT_READ_NS_MAX of 600 s, so that it also counts slow reads: on a busy
+    machine, any read can be slow."""
     return link(defined=("faults", f"FAULT_READ_NS_MAX={600 * 10**9}ull"))
 
 
@@ -211,7 +213,7 @@ def test_the_read_of_a_fault_that_finds_few_free_frames_is_not_timed(
     paged.fill_and_evict(100)
     paged.born(100, BUDGET - 5)
     paged.fill(100, BUDGET - 5, 2)
-    # The thread that serves faults reads only five pages.
+    # The thread that serves faults reads only five pages, because only five frames are free.
     access(paged, (0,))
     assert paged.counts().fault_reads == 0
     assert paged.holds(0, 32, 1)

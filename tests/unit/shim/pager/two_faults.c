@@ -41,9 +41,9 @@ static void wait_for_settle(struct pager *pager)
 	}
 }
 
-/* The thread that serves faults calls this after it has read the second fault from the userfaultfd,
-   to pass the read of the first fault's pages to another thread. Instead, reads these pages at
-   once, and returns when a thread waits in pager_settle(). */
+/* The thread that serves faults calls this after it has received the second fault from the
+   userfaultfd, so that another thread reads the first fault's pages from the file. This function
+   reads these pages at once instead, and returns when a thread waits in pager_settle(). */
 void __wrap_workers_add(struct workers *workers, struct job *job, enum job_kind kind)
 {
 	struct pager *pager = two_faults;
@@ -63,7 +63,8 @@ static void *access_page(void *page)
 	return NULL;
 }
 
-/* Whether the gate is locked: then, the thread that serves faults waits for the pager's lock. */
+/* Whether the thread that serves faults waits for the pager's lock: while it waits, it holds the
+   mutex `gate` (see pager_enter()). */
 static bool serving_waits(struct pager *pager)
 {
 	if (pthread_mutex_trylock(&pager->gate))
@@ -72,8 +73,8 @@ static bool serving_waits(struct pager *pager)
 	return false;
 }
 
-/* Access the first two pages of the first range, which are out, at the same time. Returns whether a
-   pager_settle() that begins between the two faults ends within 10 s. */
+/* Access the first two pages of the first range, which are in the file, at the same time. Returns
+   whether a pager_settle() that begins between the two faults ends within 10 s. */
 int test_settles_between_faults(struct pager *pager)
 {
 	struct pollfd faults = {.fd = pager->uffd, .events = POLLIN};

@@ -188,8 +188,8 @@ static void run_epoch(void)
 
 /*
  * The accesses of all threads to a page in an epoch. If the first access of one thread was
- * a read and that of another thread a write, their order is unknown and neither FIRST bit
- * is set.
+ * a read and that of another thread a write, their order is unknown, so neither
+ * TRUTH_READ_FIRST nor TRUTH_WRITE_FIRST is set.
  */
 static uint8_t all_threads(uint32_t epoch, uint32_t page)
 {
