@@ -92,7 +92,7 @@ def _mounts() -> list[Mount]:
 
 
 def _parent(version: str, controller: str) -> Path:
-    """The cgroup for new cgroups of tests. Raises UnavailableError or OSError."""
+    """The cgroup in which tests make their cgroups. Raises UnavailableError or OSError."""
     if version == "v1":
         return group_of(PROC, "self", KINDS[version], controller or "memory")[1]
     own = group_of(PROC, "self", KINDS[version], "")[1]

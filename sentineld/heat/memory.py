@@ -106,9 +106,9 @@ class SessionMemory:
                 self._read_sharing()
             self._uses = {}
             uses = self._members.each(one)
-            # If a member has left during the loop, pages that the remaining members share were
-            # counted once for each of these members. Read again: the session's peak never
-            # decreases, so it would stay too large.
+            # If a member has left during each(), the sharing is no longer known: pages that the
+            # members share were counted once for each of the later members. Read again: the
+            # session's peak never decreases, so it would stay too large.
             if self.sharing_known:
                 break
         self.use = MemoryUse(*map(sum, zip(*uses, strict=True))) if uses else MemoryUse()

@@ -63,8 +63,8 @@ class Scanning:
 
     @property
     def warm(self) -> bool:
-        """Whether the temperatures are known after enough scans. Also true if only swap-ins can be
-        observed, because further scans would not help."""
+        """Whether there were enough scans (WARM_UP_SCANS) for the temperatures to be known. Also
+        true if only swap-ins can be observed, because further scans would not help."""
         return self.scans >= WARM_UP_SCANS or self.observed_by == "swap-ins"
 
     def curve(self) -> Curve:

@@ -88,8 +88,8 @@ class SharedBudget:
 
         job: a value that all ranks of a distributed training have in common. The division counts
             them as one session (plan/ranks.py). None: the process belongs to no job.
-        rank: the process's rank in the job. If several jobs have the same name, they are told
-            apart by their ranks: no job has two processes of the same rank.
+        rank: the process's rank in the job. No job has two processes of the same rank. So if two
+            sessions have the same `job` and the same rank, they belong to different jobs.
         """
         terms.require(self.size_bytes)
         with self._lock:

@@ -104,8 +104,8 @@ class Schedule:
         batch_pages: maximum number of pages in a batch.
         ahead_pages: maximum number of pages in a batch of early demotions while promotions are
             queued. None: batch_pages.
-        exact: see Memory. If true, a batch ends where done() can rise, so that the process waits
-            no longer than necessary; see _take().
+        exact: see Memory. If true, a batch leaves out moves for which the process need not wait
+            after the batch's first moves are done; see _take().
         """
         queue = self.queue
         take = partial(self._take, exact=exact)

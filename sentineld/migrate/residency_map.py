@@ -85,8 +85,8 @@ class ResidencyMap:
         return self.replace(self.read(memory))
 
     def read(self, memory: Memory) -> list[Part]:
-        """Query all pages, but leave the map unchanged. Returns the new entries of the parts of the
-        map that differ, for replace(). The map must not change before replace() is called.
+        """Query all pages, but leave the map unchanged. Returns, for replace(), the new entries of
+        those parts of the map that have changed. The map must not change before replace() is called.
 
         Raises ProcessLookupError if the process is gone.
         """

@@ -119,13 +119,13 @@ class _Steps:
         self.slowdowns = slowdowns[known]
 
     def least_bytes(self, slowdown: float) -> float:
-        """The smallest budget whose slowdown is at most this one. If the curve has no such budget,
+        """The smallest budget with at most this slowdown. If the curve has no such budget,
         the result is the smallest budget with the curve's least slowdown."""
         reached = np.flatnonzero(self.slowdowns <= max(slowdown, float(self.slowdowns[-1])))
         return self._between(int(reached[0]) - 1, int(reached[0]), slowdown)
 
     def most_bytes(self, slowdown: float) -> float:
-        """The largest budget whose slowdown is at least this one.
+        """The largest budget with at least this slowdown.
 
         If all slowdowns are smaller, the result is the curve's smallest budget. If no slowdown is
         smaller, the result is the smallest budget with the curve's least slowdown.

@@ -79,7 +79,7 @@ class _Touched:
     # Addresses for which _Walk.rows already contains a read (`read`) or a write (`written`).
     read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
-    # Allocations in the subtree that were made outside all operators of the subtree.
+    # Allocations in the subtree that no operator of the subtree has claimed; see _operator().
     allocated: list[_Allocation] = field(default_factory=list)
 
     def add(self, other: _Touched) -> None:

@@ -88,9 +88,9 @@ class _Space:
         """Place a birth at a multiple of `unit`; return its first page.
 
         Take the place with the fewest absent pages. Among equal places, take the one that leaves
-        the fewest held pages unused beside it. These are the held pages before the place, in the
-        range where the place begins, and the held pages after the place, in the range where it
-        ends. If places are still equal, take the lowest one.
+        the fewest held pages unused beside it. If a place begins inside a range of held pages, the
+        range's pages before the place count as unused. If it ends inside a range of held pages, the
+        range's pages after the place count, too. If places are still equal, take the lowest one.
         """
         begin, state = self._begin, self._state
         end = np.append(begin[1:], _ENDLESS)

@@ -93,9 +93,9 @@ def idle_for(book: Book, gap: Gap, stretch: int) -> int:
 
 
 def prefetch_at(book: Book, gap: Gap, layers: Pass) -> int:
-    """The position (see Gap) at which the swap-in begins. This is the beginning of the backward
-    pass's last checkpoint before the layer of the gap's second use. If there is no such checkpoint,
-    it is the beginning of the backward pass."""
+    """The position (see Gap) at which the swap-in begins. Of the checkpoints that the backward pass
+    executes before the layer of the gap's second use, this is the beginning of the last one. If
+    there is no such checkpoint, it is the beginning of the backward pass."""
     user = int(layers.layer[book.stretch(gap, gap.until)])
     begins = layers.begin
     ordinals = np.arange(len(begins))

@@ -100,7 +100,7 @@ static void record_birth(struct pager *pager, struct paged_range *range, uint64_
 		(struct wanted){.range = range, .page = page, .pages = end - page};
 }
 
-/* Set `planned` of the newborn pages [page, end): 1, or 0 for pages of pager_born_out(). */
+/* Set `planned` of the newborn pages [page, end): 1, or 0 if pager_born_out() was called. */
 static void plan_births(struct paged_range *range, uint64_t page, uint64_t end)
 {
 	while (page < end) {

@@ -121,7 +121,8 @@ struct transit {
 	uint64_t sum[TRANSIT_PAGES];
 };
 
-/* Pages that need frames: an entry of the queue of pages that accesses wait for, or a recorded birth. */
+/* A run of pages that need frames. In pager->wanted: accesses wait for these pages. In pager->births:
+   these pages of a recent birth have no frame yet. */
 struct wanted {
 	struct paged_range *range;
 	uint64_t page;
