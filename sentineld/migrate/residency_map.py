@@ -86,7 +86,7 @@ class ResidencyMap:
 
     def read(self, memory: Memory) -> list[Part]:
         """Query all pages, but leave the map unchanged. Returns, for replace(), the new entries of
-        those parts of the map that have changed. The map must not change before replace() is called.
+        the parts of the map that have changed. The map must not change before replace() is called.
 
         Raises ProcessLookupError if the process is gone.
         """

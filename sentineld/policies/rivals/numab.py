@@ -10,9 +10,9 @@ and threshold: 1 s each.
 
 Unlike under `tpp`, one fault is enough for a promotion. A fault takes the same time as under `tpp`
 (HINT_FAULT_NS), whether or not the page is promoted, because the faulting thread does not copy the
-page: in the simulator, pages are copied in the background under every policy. Left out: the limit of 256 MiB for a
-scan, the limit on the rate of promotions (off by default), and the threshold's adaptation to this
-rate.
+page: in the simulator, pages are copied in the background under every policy. Left out: the limit
+of 256 MiB for a scan, the limit on the rate of promotions (off by default), and the threshold's
+adaptation to this rate.
 """
 
 from __future__ import annotations
