@@ -5,15 +5,15 @@
  *
  * The kernel's tracepoints for migration and reclaim do not name the pages' owner. But
  * for each VMA that may map a page, the kernel calls remove_migration_pte() at the end of
- * a move, even a failed one, and try_to_unmap_one() when reclaim unmaps the page. The VMA
- * leads to the owner. After a fork, the VMAs of parent and child may map the same pages.
- * The kernel then calls the functions for both VMAs, even if only one of them still maps
- * the page. The programs cannot see that a call does nothing, so they count the page for
- * both processes. (The tracepoint migrate:remove_migration_pte occurs only if the VMA maps
- * the page, but it covers only small pages, and it names neither the page nor the VMA.) The
- * task that disturbs the pages, which this file calls the mover, is the current task. The
- * reason for a move comes from the tracepoint mm_migrate_pages_start, which precedes the
- * move.
+ * a move, even a failed one, and try_to_unmap_one() when reclaim unmaps the page. The owner
+ * is the process to whose address space the VMA belongs. After a fork, the VMAs of parent
+ * and child may map the same pages. The kernel then calls the functions for both VMAs, even
+ * if only one of them still maps the page. The eBPF programs cannot tell whether the VMA of
+ * a call still maps the page, so they count the page for both processes. (The tracepoint
+ * migrate:remove_migration_pte occurs only if the VMA maps the page, but it covers only small
+ * pages, and it names neither the page nor the VMA.) The task that disturbs the pages, which
+ * this file calls the mover, is the current task. The reason for a move comes from the
+ * tracepoint mm_migrate_pages_start, which precedes the move.
  */
 
 /* values of disturbance_key.deed in addition to those of the kernel's enum migrate_reason */

@@ -7,8 +7,9 @@
  * again because of a concurrent re-arm. It would then mistake the fault for a NUMA hint
  * fault: it would unarm the page, and perhaps migrate the page.
  *
- * The hook may be preempted while it holds no spinlock: ftrace need not turn preemption off
- * for it. handle_mm_fault() is never called in interrupt context, so plain spinlocks suffice.
+ * ftrace may call the hook with preemption enabled, so the hook may be preempted while it
+ * holds no spinlock. handle_mm_fault() is never called in interrupt context, so plain spinlocks
+ * suffice.
  */
 #include "sentinel.h"
 

@@ -250,9 +250,10 @@ static bool may_pass_unseen(const struct sentinel_chunk *chunk, unsigned int nr,
 /*
  * Before the mapping of pages changes, marks as lost the pages that may have been accessed
  * without a fault: after the change, their entries may no longer show this. A page's entry
- * shows whether an earlier change unarmed the page, but not if two changes overlap in time;
- * so with overlap, all suspect pages are marked. table is NULL if there is no page table:
- * the chunk is unmapped, or mapped by a huge page. s->lock and the page-table lock are held.
+ * shows whether an earlier change unarmed the page, but only if that change has ended. So if
+ * more than one change of these pages is in progress (overlap), marks all suspect pages.
+ * table is NULL if there is no page table: the chunk is unmapped, or mapped by a huge page.
+ * s->lock and the page-table lock are held.
  */
 static void look_before_change(struct sentinel_chunk *chunk, const unsigned long *pages,
 			       const pte_t *table, bool huge, bool overlap)

@@ -16,7 +16,7 @@ bool sentinel_vma_fit(struct vm_area_struct *vma)
 /*
  * Returns the PMD entry that covers the address, or NULL if the address's entry at an
  * upper level is empty or refers to no page table. Sets *next to the end of the range that the
- * entry or the hole covers.
+ * PMD entry or, without one, this upper-level entry covers.
  */
 pmd_t *sentinel_pmd(struct mm_struct *mm, unsigned long address, unsigned long *next)
 {

@@ -166,7 +166,7 @@ struct sentinel_epoch_fd {
  *
  * In each epoch, the first access to a page adds one record. Two options add further records:
  *   precise writes   WRITE and AGAIN: a write after a read
- *   rearm_us         AGAIN: one for each rearm_us period in which the page was accessed again,
+ *   rearm_us         AGAIN: one record for each rearm_us period with another access to the page,
  *                    but none before the first EPOCH. If the log is at least half full, an AGAIN
  *                    record without further flags is left out and does not count as lost.
  *

@@ -161,7 +161,7 @@ void sentinel_session_end(struct sentinel_session *s)
 	wait_for_completion_timeout(&s->has_ended, CLOSE_WAIT);
 }
 
-/* Returns true from the call of sentinel_session_end() on, also after the end. */
+/* Returns true once sentinel_session_end() has been called, also after the session has ended. */
 bool sentinel_session_ending(struct sentinel_session *s)
 {
 	return test_bit(SENTINEL_ENDING, &s->state);
@@ -169,8 +169,8 @@ bool sentinel_session_ending(struct sentinel_session *s)
 
 /*
  * Locks s->control for a request from user space. Returns -ESRCH if the session is ending, and
- * -EINTR after a fatal signal. end() does not wait for the lock, so without the first of these
- * errors, a target whose threads begin epochs all the time could keep its session from ending.
+ * -EINTR after a fatal signal. end() does not wait for s->control. So without -ESRCH, a target
+ * whose threads begin epochs all the time could keep its session from ending.
  */
 int sentinel_session_lock(struct sentinel_session *s)
 {

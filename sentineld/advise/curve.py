@@ -117,8 +117,9 @@ class Curves:
         return float(self.profile.stretches["time_ns"].astype(np.float64).sum()) / 1e9
 
     def questions(self) -> list[Question]:
-        """The questions for all points of all curves. Those of a single training come first: if the
-        simulation is interrupted, their points are useful without those of several trainings."""
+        """The questions for all points of all curves. Questions about a single training come
+        first: if the simulation is interrupted, the curves of a single training are useful even
+        without the curves of several trainings."""
         return [
             Question(machine, size, trainings)
             for trainings in range(1, self.trainings_max + 1)

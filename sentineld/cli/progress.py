@@ -111,7 +111,7 @@ def state_of(session: Mapping[str, Any]) -> str:
 
 def wait_managed(daemon: Daemon, attached: Mapping[str, Any]) -> dict[str, Any]:
     """Wait until an attached process or group is managed; returns its entry in the answer to
-    `status`. attached: the entry right after the attach.
+    `status`. attached: the entry that the verb attach returned.
 
     Raises SentinelError if the target ends or is detached before it is managed, or if no plan can
     be made.

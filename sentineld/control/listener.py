@@ -64,7 +64,7 @@ class Listener:
         on_refused: Callable[[socket.socket, SentinelError], None] = lambda _, __: None,
         refused_pause_s: float = 0.0,
     ) -> None:
-        """on_connection: called with an accepted connection and its user ID; it then owns the
+        """on_connection: called with an accepted connection and its user ID; takes ownership of the
         connection. When the connection should no longer count towards the limits, its owner calls
         release().
         on_refused: may send the reason before a connection is closed.

@@ -22,7 +22,7 @@ class Figures:
     interval_s: float = 0.0  # between the beginnings of two scans
     scan_cpu_s: float = 0.0  # counter: CPU time of scans, of listing processes and reading sizes
     move_cpu_s: float = 0.0  # counter: CPU time of page-outs and prefetches
-    cpu_share: float = 0.0  # share of one core, between the ends of the last two scans
+    cpu_share: float = 0.0  # CPU use between the ends of the last two scans, as a share of a core
     observed_by: str = ""  # damon, or swap-ins if no accessed bits can be read
     skipped_bytes: Mapping[str, int] = field(default_factory=dict)  # see SessionMemory
     processes: tuple[int, ...] = ()  # the managed processes
@@ -30,4 +30,4 @@ class Figures:
     left_out_reason: str = ""  # why one of these is not managed
     working_set_bytes: int | None = None
     """The smallest budget with which no page in use waits for swap, as predicted from the
-    temperatures; None: not known. Only of sessions that share the shared budget."""
+    temperatures; None: not known. Set only for sessions that share the shared budget."""

@@ -65,7 +65,7 @@ class Keeping:
 
     @property
     def unlisted_bytes(self) -> int:
-        """Resident memory that was in no unit at the last walk, so that it cannot be paged out."""
+        """Resident memory that was in no unit at the last walk, so it cannot be paged out."""
         return max(self._unlisted_pages, 0) * PAGE_BYTES
 
     @property

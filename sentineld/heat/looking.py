@@ -41,7 +41,7 @@ class Looking:
         self._job = Background(self._name, lambda: self._watch(frames))
 
     def result(self) -> Look | None:
-        """The result of the window; None while the window lasts, or if none was begun."""
+        """The result of the window; None while the window lasts, or if no window was begun."""
         job = self._job
         if job is None or not job.done():
             return None

@@ -37,7 +37,7 @@ class SessionMemory:
         self.use = MemoryUse()
         """The result of the last refresh()."""
         self._uses: dict[int, MemoryUse] = {}
-        """Memory use of each member, by span. The next two are by span, too."""
+        """Memory use of each member, by span. `_pinned` and `_sharing` are by span, too."""
         self._pinned: dict[int, Integers] = {}
         """The ranges that could not be swapped out when units() was called last; see
         pinned_ranges()."""
@@ -106,9 +106,9 @@ class SessionMemory:
                 self._read_sharing()
             self._uses = {}
             uses = self._members.each(one)
-            # If a member has left during each(), the sharing is no longer known: pages that the
-            # members share were counted once for each of the later members. Read again: the
-            # session's peak never decreases, so it would stay too large.
+            # If a member leaves during each(), the sharing is no longer known. Shared pages are
+            # then counted in full for each member that is read later. Read all members again:
+            # the session's peak never decreases, so it would stay too large.
             if self.sharing_known:
                 break
         self.use = MemoryUse(*map(sum, zip(*uses, strict=True))) if uses else MemoryUse()

@@ -48,8 +48,8 @@ class PagingOut:
         room."""
 
     def pace(self, interval_s: float) -> None:
-        """Adapt the bandwidth limit to the interval at which the resident memory is compared with
-        the budget."""
+        """Let unused bandwidth accumulate over interval_s if this is longer than BURST_S.
+        interval_s: interval at which the resident memory is compared with the budget."""
         self._limit.burst_pages = self._pages_per_s * max(BURST_S, interval_s)
 
     def grant(self, wanted_pages: int) -> int:
@@ -60,7 +60,7 @@ class PagingOut:
         return granted
 
     def within_swap(self, pages: int) -> int:
-        """How many of this number of pages fit into swap. Sets `problem` if not all of them fit."""
+        """The number of pages that fit into swap, at most `pages`. Sets `problem` if fewer fit."""
         swap = read_swap()
         room = usable_bytes(swap) // PAGE_BYTES
         self.problem = ""

@@ -28,7 +28,8 @@ time."""
 
 
 class Scanning:
-    """Carries out one scan at a time: walks the page tables, and looks at accessed bits."""
+    """Carries out one scan at a time: walks the page tables, and looks at accessed bits during a
+    window (see looking.py)."""
 
     def __init__(
         self,

@@ -187,7 +187,7 @@ class HeatSession:
 
     def join(self, timeout_s: float) -> bool:
         """Wait until the processes are released; returns whether they are. This takes at most about
-        two windows, or longer if a process keeps its address space locked."""
+        two windows (see looking.py), or longer if a process keeps its address space locked."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -371,7 +371,7 @@ class HeatSession:
 
     def _follow_size(self) -> None:
         """Publish the size of the processes. A budget that is a share of the peak grows with it, as
-        soon as other sessions leave enough of the fast tier."""
+        soon as the budgets of other sessions leave enough of the fast tier."""
         before_bytes = self.figures.peak_bytes
         self._publish_use()
         if self.goal.terms is not None:

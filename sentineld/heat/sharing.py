@@ -32,9 +32,9 @@ the other sessions may have memory that they cannot page out."""
 
 
 class HeatSharing:
-    """One session's participation in the shared budget: it joins, reports its curve and its size,
-    and takes its share. All calls come from the session's thread, or from
-    the thread that creates the session.
+    """One session's participation in the shared budget: the session joins, reports its curve and
+    its size, and takes its share. All calls come from the session's thread, or from the thread that
+    creates the session.
 
     All methods except join() may only be called while the session shares the budget.
     """

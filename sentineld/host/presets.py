@@ -88,8 +88,8 @@ def preset_tiers(name: str, threads: int) -> Tiers:
 def named_tiers(name: str, threads: int) -> Tiers:
     """The tiers of a preset, or the tiers that the [tiers] table of a .toml file describes.
 
-    A file's bandwidths are not scaled by the number of threads. Raises SentinelError("usage") or
-    SentinelError("bad-config").
+    Bandwidths from a .toml file are not scaled by the number of threads. Raises
+    SentinelError("usage") or SentinelError("bad-config").
     """
     if is_tiers_file(name):
         return configured_tiers(load(Path(name)).tiers)

@@ -167,8 +167,8 @@ class Machine:
 
     def watch(self, pid: int, uid: int) -> None:
         """Follow a process of a user and its descendants. With eBPF probes, count the process's
-        page faults and disturbances: moves, reclaim and collapses of its pages that the daemon did
-        not request.
+        page faults, and its disturbances (moves, reclaim and collapses of its pages that the daemon
+        did not request).
 
         If the probes are not loaded yet, they begin to count when they are loaded.
         """

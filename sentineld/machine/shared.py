@@ -68,9 +68,9 @@ class SharedBudget:
     `holder` identifies a session: it is the session's ShimLink or, if the session's processes run
     without the shim, the HeatSession. Thread-safe.
 
-    A session's share is the budget that it should have; `budgets` counts what each session holds
-    now. Memory that a session holds can be reserved by others only after the session has given it
-    up, so that the sum never exceeds the shared budget.
+    A session's share is the budget that it should have; `budgets` has the memory that each session
+    holds now. Memory that a session holds can be reserved by others only after the session has
+    given it up, so that the sum never exceeds the shared budget.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -232,7 +232,8 @@ def _by_job(sharers: Sequence[_Sharer]) -> list[list[_Sharer]]:
 
 
 def _present_bytes(ranks: Sequence[_Sharer]) -> int:
-    """The present share of a job; after ranks have come or gone, the sum of these ranks' shares."""
+    """The present share of a job. If ranks have come or gone since the share was divided among
+    them, this is the sum of the shares of the given ranks."""
     first = ranks[0]
     if all((one.job_ranks, one.job_bytes) == (len(ranks), first.job_bytes) for one in ranks):
         return first.job_bytes

@@ -104,8 +104,8 @@ class Schedule:
         batch_pages: maximum number of pages in a batch.
         ahead_pages: maximum number of pages in a batch of early demotions while promotions are
             queued. None: batch_pages.
-        exact: see Memory. If true, a batch leaves out moves for which the process need not wait
-            after the batch's first moves are done; see _take().
+        exact: see Memory. If true, a batch ends before the first move for which the process does
+            not wait, or waits only at a later boundary than for the moves before it; see _take().
         """
         queue = self.queue
         take = partial(self._take, exact=exact)
@@ -182,8 +182,9 @@ class Schedule:
         )
 
     def _awaited(self, move: Pending) -> int:
-        """The first boundary that done() can reach only after the move has ended; now + 1 if the
-        move does not hold done() back at present. Boundaries are counted since the first step."""
+        """The first boundary that the result of done() cannot reach before the move has ended;
+        now + 1 if the move does not limit this result at present. Boundaries are counted since the
+        first step."""
         after = self.now + 1
         held = move.due if move.tier else move.deadline - 1 if move.stalls else after
         return min(held, after)
@@ -195,8 +196,9 @@ class Schedule:
         Remove finished moves from the queue.
 
         limit: maximum number of pages.
-        exact: end the batch where done() can rise as soon as the batch's moves have ended. The
-            process may wait for this rise, and further moves in the batch would delay it.
+        exact: end the batch before the first move that limits done() only at a later boundary than
+            the move before it (see _awaited()). The process may be waiting until done() reaches the
+            earlier boundary, and the additional move would delay this.
         due: take only moves that are due at or before this boundary; None: any.
         """
         parts: list[tuple[Pending, Pages]] = []

@@ -178,8 +178,8 @@ class Charge:
         """Fast bytes charged now.
 
         barriers_hold: whether the process waits at each barrier until the barrier's moves are done.
-        If not, the births of the current stretch are charged even while moves of the barrier before
-        the stretch are not done.
+        If not, the births of the current stretch are charged as soon as the stretch begins, even if
+        the moves for which the barrier before it waits are not done.
         """
         with self._lock:
             stretch, born = self._moment(barriers_hold)
@@ -190,9 +190,9 @@ class Charge:
             fast, _ = self._peak(nodes, fast, turnover.stretches[0], now)
             planned_bytes = self._step.heap_bytes[stretch]
         else:
-            # Unplanned tensors that are alive at the boundary are alive in the stretch before it
-            # and in the stretch after it. Their bytes are therefore at most the smaller heap_bytes
-            # of the two stretches.
+            # heap_bytes counts each tensor in all stretches in which it is alive. A tensor that is
+            # alive at the boundary is counted in the stretch before it and in the stretch after
+            # it. So the bytes at the boundary are at most the smaller of the two values.
             planned_bytes = self._step.heap_bytes[[stretch - 1, stretch]].min()
         pages_bytes = (fast + heap_pages) * self.spaces.page_bytes
         return pages_bytes + int(planned_bytes) + self._unmanaged_bytes()

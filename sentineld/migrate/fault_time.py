@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure how long a thread waits for a page that must be read from the paging file.
 
-The wait is longer than the read: the kernel must wake the thread that serves the fault and, after
+This time is longer than the read: the kernel must wake the thread that serves the fault and, after
 the read, the thread that waits. On a virtual machine, these two wake-ups take longer than a read
 from a fast disk. The measurement does what the pager (shim/native/pager/faults.c) does, but it
 copies pages instead of moving frames.
@@ -33,8 +33,8 @@ class FaultTime(NamedTuple):
     """The duration of a fault that causes a read of FAULT_BYTES."""
 
     ns: float  # median time of the access
-    # Median, over the accesses, of the waiting time before the server has read the fault's event
-    # plus the waiting time after the pages have arrived.
+    # The part of an access's time before the server has read the fault's event, plus the part after
+    # the pages have arrived; median of all accesses.
     wake_ns: float
 
 

@@ -337,9 +337,10 @@ class Mover:
         last batches were moved.
 
         Such a page may have been born again before it was moved. The page is then on the tier to
-        which it was moved, but in the map it is on the tier of its birth, because a stretch's drops
-        and births change the map when the stretch ends. If the page is not on its region's tier and
-        this tier is slow, the page is moved back, unless a promotion of the page is queued.
+        which it was moved, but in the map it is on the tier of its birth, because the map gets a
+        stretch's drops, and the births after them, only when the stretch ends. If the page is not
+        on its region's tier and this tier is slow, the page is moved back, unless a promotion of
+        the page is queued.
 
         dropped: DROP_DTYPE, the ranges that were dropped in each stretch that has ended since the
             last call.

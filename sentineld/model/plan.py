@@ -86,7 +86,7 @@ class Layout:
 
     # SLOT_DTYPE, one row per allocation of the step, indexed by the allocation cursor.
     slots: npt.NDArray[np.void]
-    # Allocation cursors that are boundaries, ascending.
+    # Allocation cursors at which the step has extra boundaries (cuts), ascending.
     cuts: npt.NDArray[np.uint32]
     # Ascending by offset, not overlapping.
     regions: tuple[Region, ...]

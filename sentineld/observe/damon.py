@@ -95,7 +95,7 @@ class DamonWatch:
         self._snapshots: list[Snapshot] = []
         self._polls = 0
         self._stride = 1
-        """n: the list has every n-th snapshot of the window, beginning with the first one."""
+        """n if `_snapshots` has every n-th snapshot of the window, beginning with the first."""
         self._broken = False
         self._kdamond = Kdamond(ADDRESSES, target.pid, kdamonds)
 

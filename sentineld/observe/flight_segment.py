@@ -60,6 +60,6 @@ class FlightSegment:
 
     def _change(self) -> None:
         # These stores and those to the other words are separate operations of the interpreter, and
-        # x86 does not reorder stores, so the process sees the stores in this order.
+        # x86 does not reorder stores, so the process sees the stores in program order.
         self._count = self._count + 1 & SEQUENCE_MASK
         self._sequence[0] = self._count

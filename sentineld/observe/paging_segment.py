@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's view of a process's pager: its counters, and the queues of the daemon's moves.
 
-The process may write anything into the segment at any time.
+Both are in the process's residency segment (residency_segment.py). The process may write anything
+into this segment at any time.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class PagingCounts:
     is not 0, no page is evicted."""
     evicted_pages: int
     """Pages whose eviction was begun by moves of the live layout. This and the next two values are
-    counted since the segment was created."""
+    counted since the residency segment was created."""
     fetched_pages: int
     """Pages whose fetch was begun by moves of the live layout."""
     late_moves: int

@@ -91,7 +91,7 @@ class ProcessWatcher:
         """Root's pid -> its tree. There is no empty tree."""
         self._limits = limits or descendant_limits()
         self._descendants: Counter[int] = Counter()
-        """User ID -> number of processes in the user's trees that are not the tree's root."""
+        """User ID -> number of processes in the user's trees, without the roots of the trees."""
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._closing_fd = os.eventfd(0, os.EFD_CLOEXEC)
         self._stopping = threading.Event()

@@ -63,8 +63,8 @@ class ShimLink:
         """The session's thread calls this function with the estimated bytes of each handled
         message; the server sets it."""
         self.residency: ResidencySegment | None = None
-        """The node of each page on emulated or paged tiers; None until the process has sent the
-        segment."""
+        """The residency segment, which has the node of each page on emulated or paged tiers; None
+        until the process has sent it."""
         self._wake_fd: int | None = None
         self._flags = 0
         self._flags_lock = threading.Lock()

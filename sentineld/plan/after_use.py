@@ -29,8 +29,8 @@ def after_use(plan: Plan, profile: Profile) -> Plan:
 
     - Every stretch uses the pages until they are next promoted, their tensor dies or, for
       persistent tensors, the step ends.
-    - The delay would keep the pages in memory during a stretch in which the plan, with all
-      demotions postponed, exceeds the budget.
+    - The delay would keep the pages in memory during a stretch that would exceed the budget if all
+      demotions were postponed.
     """
     delay = _delays(plan, profile)
     if not delay.any():
@@ -58,8 +58,8 @@ def _delays(plan: Plan, profile: Profile) -> Integers:
         boundary = int(moves["boundary"][row])
         here = overlapping(places, moves[row])
         alive = here & transient & ((boundary - birth) % count < length)
-        # `ends` and `promoted` count stretches from the demotion's boundary to the last stretches
-        # of the tensors on its pages, and to the next promotions of these pages.
+        # Numbers of stretches since the demotion's boundary. `ends`: at the last stretch of each
+        # tensor that is alive on the demoted pages. `promoted`: at each promotion of these pages.
         ends = (birth + length - 1 - boundary)[alive] % count
         up = overlapping(moves, moves[row]) & (moves["tier"] == 0)
         promoted = (moves["boundary"][up].astype(np.int64) - boundary) % count

@@ -48,8 +48,9 @@ def choose_cuts(
 
     Each stretch is cut as late as the limits on its duration and touched bytes allow, which gives
     the fewest cuts. A cut is only possible at an allocation, so a stretch between distant
-    allocations can exceed the limits. If this gives more than CUTS_MAX cuts, the limit on touched
-    bytes is raised: with a very small budget, every allocation would otherwise become a cut.
+    allocations can exceed the limits. If the limits give more than CUTS_MAX cuts, the limit on
+    touched bytes is raised: with a very small budget, every allocation would otherwise become a
+    cut.
 
     share_max: maximum duration of a stretch, as a share of the step's time. If it is less
         than 3 / CUTS_MAX, there can be more than CUTS_MAX cuts.

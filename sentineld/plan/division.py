@@ -91,7 +91,7 @@ class Curve:
     def at(self, budgets_bytes: Sequence[int] | Floats) -> Floats:
         """The slowdowns at these budgets, interpolated linearly; infinite below the smallest budget
         that has a plan."""
-        # A larger budget can always use the plan for a smaller one.
+        # The plan for a smaller budget can also be used with a larger one.
         slowdowns = np.minimum.accumulate(np.asarray(self.slowdowns, np.float64))
         known = np.isfinite(slowdowns)
         wanted = np.asarray(budgets_bytes, np.float64)

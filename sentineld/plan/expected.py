@@ -197,10 +197,10 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     """MOVE_DTYPE rows of resident pages that no planned move touches, each with the tier that the
     plan gives its pages.
 
-    Some rows come from Plan.initial. The others are arena pages that lie in regions with a tier
-    (for example, in the pool) and are kept when their tensors die. Such a page is born on another
-    tier if the region's tier is full. Later tensors would then reuse the page on the wrong tier, so
-    the page has to be moved.
+    Some rows come from Plan.initial. The other rows are for arena pages that lie in regions with a
+    tier (for example, in the pool) and are kept when their tensors die. Such a page is born on
+    another tier if the region's tier is full. Later tensors would then reuse the page on the wrong
+    tier, so the page has to be moved.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)

@@ -53,9 +53,9 @@ class FaultCounts:
 class FaultLatency:
     """Compares the latency that a training run's plans assume with the measured one.
 
-    Call entered() first, then observe() in every step. If a plan was made for the latency that
-    wanted_ns() returned, call left() and entered() if this plan goes live, or kept() if the old
-    plan stays.
+    Call entered() first, then observe() in every step. After a plan has been made for the latency
+    that wanted_ns() returned: if this plan goes live, call left() and then entered(); if the old
+    plan stays, call kept().
     """
 
     def __init__(self, nominal: Tiers) -> None:

@@ -133,7 +133,7 @@ def by_position(profile: Profile, amounts: Floats) -> Floats:
 
 
 def share_passed(profile: Profile, stretch: Integers, event: Integers) -> Floats:
-    """For each event, the fraction (0..1) of the event's stretch that has passed at the event.
+    """(N,): the place of each event within its stretch, from 0 (beginning) to 1 (end).
 
     stretch, event: (N,), the stretch of each event and the number of the event.
 

@@ -211,9 +211,9 @@ class MoveQueue(Generic[M]):
     def done(self, now: int) -> int:
         """Return the last boundary, at most `now`, up to which all due demotions are complete.
 
-        If the process stalls at the deadline of a promotion, the result stays below deadline - 1
-        until the promotion is complete, too. There is one exception: the process has reached the
-        deadline, and no queued promotion can run (`blocked`).
+        For a promotion at whose deadline the process stalls, the result also stays below
+        deadline - 1 until this promotion is complete. There is one exception: the process has
+        reached the deadline, and no queued promotion can run (`blocked`).
         """
         held = [move.due for move in self.demotions]
         # A process that stalls at a promotion's deadline waits until boundary deadline - 1 is

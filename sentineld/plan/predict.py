@@ -55,8 +55,8 @@ def predicted(
 
 
 def initial_tiers(plan: Plan, profile: Profile) -> npt.NDArray[np.uint8]:
-    """(T,): Plan.initial_tier: the tier of most of each tensor's pages according to Plan.initial,
-    or 255 if Plan.initial does not contain the tensor."""
+    """(T,), for Plan.initial_tier: the tier on which Plan.initial puts most pages of each tensor;
+    255 if Plan.initial does not contain the tensor."""
     page = profile.page_bytes
     tiers = np.full(len(profile.tensors), 255, np.uint8)
     rows = np.flatnonzero(profile.tensors["slot"] < 0)

@@ -44,8 +44,8 @@ def split(share_bytes: int, ranks: Sequence[Member], job: Member) -> list[int]:
 
     job: the result of as_one().
 
-    Each rank gets the budget that it needs for the job's slowdown, and an equal part of the rest.
-    If a rank's curve or limits do not permit this, the result is equal_shares().
+    Each rank gets the budget that it needs for the job's slowdown at share_bytes, and an equal part
+    of the rest. If a rank's curve or limits do not permit this, the result is equal_shares().
     """
     if len(ranks) == 1:
         return [share_bytes]

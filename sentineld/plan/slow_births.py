@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans on paged tiers: pages that are born slow are evicted after the stretch of their birth.
 
-The pager gives every page a frame at its birth, because the file has no content for it yet. So even
-a page that the plan lets be born on the slow tier is in memory from its birth until it is evicted.
+The pager gives every page a frame at its birth, because the file has no content for it yet. So a
+page is in memory from its birth until it is evicted, even if it is born slow according to the plan.
 """
 
 from __future__ import annotations

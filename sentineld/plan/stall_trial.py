@@ -90,7 +90,7 @@ class StallTrial:
         return boundary == self._stalled_at if decided is None else decided
 
     def passed(self, boundary: int, time_ns: float) -> None:
-        """Report that the process has reached a boundary, before it waits there."""
+        """Report that the process has reached a boundary. Call this before it waits there."""
         if not self._left:
             return
         if self._now is None or boundary != self._now + 1:

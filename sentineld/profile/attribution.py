@@ -48,7 +48,7 @@ AMOUNTS = ("bytes_read", "bytes_written", "pages", "page_accesses")
 class Tenants:
     """The tenants of each part of the axis: the instances (INSTANCE_DTYPE) that cover the part.
 
-    Parts lie between consecutive elements of `ends`.
+    The module's docstring describes the axis. Parts lie between consecutive elements of `ends`.
     """
 
     ends: Integers  # keys at which the set of tenants changes, ascending
@@ -200,7 +200,8 @@ def _pieces(first: Integers, last: Integers, count: int) -> list[tuple[int, int]
 
 
 def _tenants(found: StepLifetimes, first: Integers, last: Integers, page_bytes: int) -> Tenants:
-    """Place instances on the axis, each in the stretches first to last (first > last: in none)."""
+    """Place instances on the axis (see the module's docstring): each instance gets an interval in
+    each of the stretches first to last, and none if first > last."""
     instances = found.instances
     lives = np.maximum(last - first + 1, 0)
     instance = np.repeat(np.arange(len(instances)), lives)

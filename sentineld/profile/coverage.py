@@ -16,7 +16,7 @@ class Coverage:
     """Counts of attributed and unattributed accesses of one profile.
 
     A page counts once for each stretch that accesses it. In untold_pages and, for backends without
-    epochs, in unattributed_pages, it counts only once.
+    epochs, in unattributed_pages, a page counts once, no matter how many stretches access it.
     """
 
     source: str  # as in Profile

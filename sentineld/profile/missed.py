@@ -31,8 +31,9 @@ def unknown_pages(
     """For each pair of a tensor and a stretch, the number of the tensor's pages for which it is
     unknown whether they were accessed in the stretch. Returns (keys of the pairs, numbers).
 
-    keys, instances: one entry per access that the framework reported: stretch * number of tensors +
-        tensor, and the tensor's instance that was accessed. Entries may repeat.
+    keys: for each access that the framework reported, stretch * number of tensors + tensor. Keys
+        may repeat.
+    instances: for each of these accesses, the tensor's instance that was accessed.
     """
     # If ACCESS_AGAIN is also set, an access was seen, and only a later write may have been missed.
     unseen = samples["flags"] & (ACCESS_UNKNOWN | ACCESS_AGAIN) == ACCESS_UNKNOWN
@@ -47,7 +48,7 @@ def unknown_pages(
 
 
 def filled_pages(read: Floats, written: Floats, sizes: Integers, page_bytes: int) -> Floats:
-    """(N,): the number of pages that an access of this many bytes fills, at most all pages of its
-    tensor. sizes: the tensors' bytes."""
+    """(N,): for each of N accesses, the number of pages that `read` or `written` bytes fill,
+    whichever are more; at most all pages of its tensor. sizes: the tensors' bytes."""
     filled: Floats = np.ceil(np.maximum(read, written) / page_bytes)
     return np.minimum(filled, -(-sizes // page_bytes))

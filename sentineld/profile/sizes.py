@@ -220,9 +220,9 @@ def lacking_in(step: Step, whole: Similar) -> Mask | None:
     """(slots,): which allocations of `whole` the step lacks; None if the step also differs from
     `whole` in another way.
 
-    If allocations are missing between two boundaries, the smallest candidates between these
-    boundaries are assumed to be missing. If whole.largest without these allocations does
-    not have the step's structure, the result is None.
+    If allocations are missing between two boundaries, they are assumed to be the smallest of the
+    allocations there that steps may lack (Sizes.missing_candidates()). If whole.largest without
+    these allocations does not have the step's structure, the result is None.
     """
     ours, theirs = structure(whole.largest), structure(step)
     marks = [one[3:, one[0] == Event.BOUNDARY] for one in (ours, theirs)]

@@ -36,7 +36,7 @@ class Boxes:
 
 
 def recorded_boxes(trace: Trace, axis: Axis) -> Boxes:
-    """The tensors of the access step, at their recorded addresses. axis: that of heatmap()."""
+    """The tensors of the access step, at their recorded addresses. axis: Heatmap.axis."""
     instances = step_lifetimes(trace.access_step, trace.cuts).instances
     first, past = page_spans(instances, trace.page_bytes)
     return Boxes(

@@ -36,8 +36,8 @@ COUNTER_POINTS = 2000
 """Maximum number of counter values per step."""
 
 TRIMONTH_S = 7_889_238
-"""torch.profiler counts time from a base time later than the Unix epoch, to keep its numbers short:
-the latest whole multiple of this duration, counted from the epoch, before the recording."""
+"""torch.profiler counts time from a base time, to keep its numbers short. The base time is a whole
+multiple of this duration after the Unix epoch: the latest multiple before the recording."""
 
 
 class Exporter:
@@ -187,7 +187,7 @@ class Exporter:
 
     def _lanes(self) -> Iterator[Event]:
         """Pack lifetimes into lanes, so that no two lifetimes in a lane overlap. Each lane is a
-        thread of the second process."""
+        thread of the process that _names() adds for the tensors."""
         pid = self._pid + TENSORS_PID_OFFSET
         free: dict[str, list[tuple[int, int]]] = {}
         lanes: dict[str, int] = {}

@@ -56,8 +56,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Heatmap:
-    """Shares (0..1) of the pages of each row in each stretch, and the axes of the map. A row is a
-    range of pages. `live`, `accessed` and `unknown` are indexed by [row, stretch]."""
+    """The map's axes, and the shares (0..1) of each row's pages that are live, accessed or unknown
+    in each stretch. A row is a range of pages. The shares are indexed by [row, stretch]."""
 
     axis: Axis
     edges: Integers  # row r covers the axis from edges[r] to edges[r + 1]

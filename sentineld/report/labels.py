@@ -68,7 +68,7 @@ class Labels:
 class LayerRun:
     """Consecutive stretches of one layer in one phase."""
 
-    name: str  # as layer_label() shortens it
+    name: str  # the layer's name, as shortened by layer_label()
     first: int  # the first stretch
     past: int  # the stretch after the last one
 

@@ -3,8 +3,8 @@
 
 Names in the figures come from the training process and are untrusted. The figures are a JSON data
 block in which no character can end the block, and the scripts put names into the page as text
-only. The page's content security policy forbids any network access, and any script but those of
-assets/.
+only. The page's content security policy forbids all network access, and all scripts except those
+in assets/.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def _map(
 
 
 def _busiest(live: Floats, first: Integers) -> Integers:
-    """For each row and column: the stretch, among those of the column, with the most live pages.
+    """For each row and column: the column's stretch in which the row has the most live pages.
 
     first: the first stretch of each column.
     """

@@ -43,7 +43,7 @@ def trace_report(trace: Trace, profile: Profile, title: str, plan: Plan | None =
 def plan_report(
     plan: Plan, profile: Profile, names: Mapping[int, TensorName], title: str
 ) -> Report:
-    """The page of a session's live plan. names: those of persistent tensors, by address."""
+    """The page of a session's live plan. names: of persistent tensors, by address."""
     labels = label_tensors(profile, names)
     return Report(
         title=title,

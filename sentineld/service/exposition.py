@@ -2,7 +2,7 @@
 """Writes metrics in Prometheus's text format, version 0.0.4, and answers HTTP requests with them.
 
 This module does not use prometheus_client, whose encoders match the name of each label of each
-value against regular expressions, and whose collectors make an object of each value. With 50
+value against regular expressions, and whose collectors create an object for each value. With 50
 sessions, both would need more CPU time than collecting the values.
 """
 
@@ -23,7 +23,7 @@ class Family(NamedTuple):
     """A metric and its values. The metric's name and the names of its labels must not need
     quotes."""
 
-    name: str  # of a counter: with _total
+    name: str  # a counter's name ends in _total
     kind: str  # "counter" or "gauge"
     help: str
     labels: tuple[str, ...]

@@ -136,7 +136,7 @@ class Sessions:
 
     def close(self) -> None:
         """Release every process; the state files stay for the next daemon. Returns after CLOSE_S
-        at the latest, because the event loop's thread waits meanwhile."""
+        at the latest, because this call blocks the event loop."""
         sessions, heat = self.all(), self.heat.all()
         for session in sessions:
             session.close()

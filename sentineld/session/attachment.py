@@ -2,8 +2,8 @@
 """The goal, the budget of fast memory and the state files of an attached process.
 
 Each plan of the process is entered in the same order: its budget is reserved, its state files are
-written, and its layout is sent. When the layout is live, the budget reserved beyond that of the
-plan is released, as soon as its memory is no longer charged.
+written, and its layout is sent. If more than the plan's budget is reserved when the layout is
+live, for example for an earlier plan, the excess is released when it is no longer charged.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Attachment:
     # The goal and the budget.
 
     def admit(self, goal: Goal) -> Goal:
-        """Reserve the budget and watch the process; returns the goal, with its share if the session
-        shares the shared budget. Raises SentinelError, or OSError if no descriptor is free; no
-        budget is then reserved."""
+        """Reserve the budget and watch the process; returns the goal. If the session shares the
+        shared budget, the returned goal contains the session's share. Raises SentinelError, or
+        OSError if no descriptor is free; no budget is then reserved."""
         try:
             self._reserve_or_join(goal)
             if goal.terms is not None:
@@ -128,8 +128,8 @@ class Attachment:
         self._machine.budgets_of(self._link).reserve(self._link, budget_bytes)
 
     def settle(self) -> None:
-        """Keep reserved only the live plan's budget, and memory beyond this budget that is still
-        charged. Call this again until all of that memory is released."""
+        """Release the reserved memory beyond the live plan's budget, except memory that is still
+        charged. Call this again until all of the excess is released."""
         self._sharing.settle(self._following)
 
     def release(self) -> None:

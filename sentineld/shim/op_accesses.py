@@ -28,10 +28,11 @@ from sentineld.shim.quiet import QuietLoggers
 from sentineld.shim.script_profiler import FORK, ScriptProfiler
 
 FORWARDS_MAX = 32768
-"""Maximum number of forwards of layers in an access step, because the profiler's events could fill
-the memory if, for example, the step contains a validation pass. When torch 2.13 stops its profiler,
-it takes 40 KB and 0.5 ms for each forward, or 190 KB and 2 ms with the layer's backward. So a step
-with more forwards could hardly be reported within the minute that the daemon waits for it."""
+"""Maximum number of forwards of layers in an access step. Without a limit, the profiler's events
+could fill the memory if, for example, the step contains a validation pass. When torch 2.13 stops
+its profiler, it takes 40 KB and 0.5 ms for each forward, or 190 KB and 2 ms with the layer's
+backward. So a step with more forwards could hardly be reported within the minute that the daemon
+waits for it."""
 TOO_LONG = f"the access step is repeated, because it has more than {FORWARDS_MAX} layer forwards"
 OTHER_THREAD = "the access step is repeated, because another thread has ended it"
 _COLUMNS = ("address", "bytes", "write", "estimated")
@@ -278,7 +279,8 @@ class AccessStep:
 
     def _start(self) -> None:
         self._profiler.prepare_trace()
-        # After prepare_trace(), because Kineto sets its log level when it is first used.
+        # Raise the log levels after prepare_trace(), because Kineto sets its log level when it is
+        # first used.
         self._loggers = QuietLoggers()
         try:
             self._profiler.start_trace()

@@ -18,9 +18,10 @@ from sentineld.model.ranges import ranges
 
 SHARE_MIN = 1 / 64
 """No part of an access is assigned to a stretch in which the operator spends less than this share
-of its time, because the operator probably only allocates in this stretch. If all its shares are
-that small, the access is assigned to the stretch with the largest share. On paged tiers, a wrong
-assignment would prevent moves: plans do not move a tensor in a stretch that uses it."""
+of its time, because the operator probably only allocates in this stretch. If this applies to all
+stretches, the access is assigned to the one in which the operator spends the most time. On
+paged tiers, a wrong assignment would prevent moves: plans do not move a tensor in a stretch that
+uses it."""
 
 Rows = npt.NDArray[np.void]
 Integers = npt.NDArray[np.uint64]

@@ -37,9 +37,9 @@ a plain step, and in some trainings, such as one with a profiler of its own in e
 interrupted."""
 
 FORKED_ACCESS_STEPS_MAX = 3
-"""Maximum number of access steps, for one request of the daemon, that end early because the process
-forks. After that many, as in a training that forks in each step, the next access step continues in
-spite of forks, and the children inherit its profiler."""
+"""An access step ends early if the process forks. This is the maximum number of such access steps
+for one request of the daemon. The next access step continues in spite of forks, so that a training
+that forks in each step can be profiled, too; the children then inherit the profiler."""
 
 WELCOME_S = 5.0
 """Maximum time to wait for the daemon at the start of a process that has FAST_VARIABLE set."""

@@ -37,8 +37,9 @@ class AccessFeed:
         self._fast, self._slow = world.fast.copy(), world.slow.copy()
 
     def passed(self, stretch: int) -> None:
-        """Count the accesses of the stretch that just ended. If an interval has passed, replace the
-        queued moves with the moves that the reactor requests."""
+        """Count the accesses of the stretch that just ended. If reactor.interval_ns have
+        passed since the last request, replace the queued moves with those that the reactor
+        requests."""
         world = self._world
         self._gathered += self._accesses[stretch]
         self._written |= self._writes[stretch]

@@ -4,8 +4,8 @@
 For tiers whose accesses overlap (Overlap.TIERS), this model assumes that all accesses of a stretch
 are outstanding when the stretch begins, and that each tier serves its accesses one after another at
 its bandwidth. On average, an access then waits for half of the time in which its tier is busy. So
-the latencies of a stretch are equal if and only if both tiers are busy for the same time; the
-stretch is then the shortest that the timing model allows. If accesses to the two tiers do not
+the latencies of a stretch are equal if and only if both tiers are busy for the same time. The
+stretch then takes the least time that the timing model allows. If accesses to the two tiers do not
 overlap, no access waits for another one, and the latencies do not depend on the load.
 """
 
@@ -34,9 +34,9 @@ class LoadedLatencies:
         """If false, passed() need not be called."""
         if self.depend_on_load:
             rows = np.ones(len(counts), np.bool_)
-            # (stretches, cells) each, for one page of a cell in a stretch: the time to serve the
-            # page's accesses if the page is fast, the time if it is slow, and the number of these
-            # accesses.
+            # Three arrays of (stretches, cells). Each value describes the accesses of a stretch to
+            # one page of a cell: the time to serve them if the page is fast, the time if it is
+            # slow, and their number.
             self._service_ns = [page_costs(profile, cells, ns, rows) for ns in services_ns]
             self._accesses = page_costs(profile, cells, counts, rows)
         self._waited_ns, self._served = np.zeros((2, 2))

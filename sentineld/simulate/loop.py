@@ -111,7 +111,8 @@ class ClosedLoop:
         self._corrector.entered(plan, *self._assumed, self._passed)
 
     def _settle(self) -> tuple[Steps, bool]:
-        """Simulate until steps repeat; return the steady steps and whether they repeat."""
+        """Simulate until the steps repeat, or to the limit (see run()). Return the steady steps
+        and whether they repeat."""
         training = self._training
         while len(self._steps) - sum(self._tried) < training.steps_max:
             count = len(self._steps)

@@ -25,7 +25,7 @@ from sentineld.simulate.cells import Cells, cells_of, page_costs, written_cells
 class Birth(NamedTuple):
     """Pages are born in the cells [low, high), except in cells that already have pages."""
 
-    at: float  # moment of the birth, as the share of the stretch's time that has passed
+    at: float  # the birth comes after this share of the stretch's time
     low: int
     high: int
     # The costs of each slow page of these cells in this stretch: AccessCosts.direct_ns and
@@ -52,7 +52,7 @@ class PagedAccesses:
 class Drop(NamedTuple):
     """The pages of the cells [low, high) are dropped."""
 
-    at: float  # moment of the drop, as the share of the stretch's time that has passed
+    at: float  # the drop comes after this share of the stretch's time
     low: int
     high: int
 

@@ -142,7 +142,7 @@ class TopApp(App[None]):
         self._poller.stop()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Fit the texts to the new width. App.size changes after this call."""
+        """Fit the texts to the width in `event`; App.size changes only after this call."""
         self._columns = event.size.width
         self._show()
 
@@ -263,7 +263,8 @@ class TopApp(App[None]):
 
     @property
     def _main(self) -> Screen[object]:
-        """The screen below all dialogs. In textual 2.1, App.query_one() searches an open dialog."""
+        """The screen below all dialogs. While a dialog is open, App.query_one() of textual 2.1
+        searches the dialog instead."""
         return self.screen_stack[0]
 
     def _session(self) -> SessionReading | None:

@@ -59,7 +59,7 @@ def fill(
     rows: Sequence[Row],
     cursor_row: int = 0,
 ) -> None:
-    """Show these rows. If the columns and the keys of the rows are the same as before, only their
+    """Show these rows. If the table already has these columns and rows with these keys, only the
     cells change, and the table does not scroll."""
     names = [column.name for column in columns]
     same_columns = [(str(one.label), one.width) for one in table.ordered_columns] == [

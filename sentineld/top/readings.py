@@ -95,7 +95,7 @@ class Reading:
     """CPU time of the daemon since its start."""
     memory_bytes: int
     tiers: str
-    """What the tiers are made of."""
+    """The kind of the tiers, as text."""
     sessions: tuple[SessionReading, ...]
 
     @classmethod

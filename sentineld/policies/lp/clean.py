@@ -2,10 +2,11 @@
 """Clean pages in the linear program, on paged tiers.
 
 A page that was fetched from the file and has not been written since is clean: its demotion takes no
-time. A stretch that writes to a group makes all pages of the group dirty. A change is a position of
-a group's lifetime after which the group may change its tier; a segment is the part of the lifetime
-between two changes. Pages are demoted only at the end of a segment. The program therefore counts
-clean pages only in segments in which no stretch writes to the group.
+time. A stretch that writes to a group makes all pages of the group dirty. A position is a stretch
+of a group's lifetime, numbered from the birth. A change is a position after which the group may
+change its tier; a segment is the part of the lifetime between two changes. Pages are demoted only
+at the end of a segment. The program therefore counts clean pages only in segments in which no
+stretch writes to the group.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ class CleanChange(NamedTuple):
     """Index of the change in the group's list of changes."""
 
     before: int | None
-    """The segment that ends with the change; None: this segment has no clean pages."""
+    """Number of the segment that ends with the change; None if its pages cannot be clean."""
 
     demotes: bool
     """Whether clean pages can be demoted at the change."""
 
     after: int | None
-    """The segment that begins after the change; None: this segment has no clean pages."""
+    """Number of the segment that begins after the change; None if its pages cannot be clean."""
 
     fetches_clean: bool
     """Whether pages that are promoted at the change are clean."""

@@ -2,7 +2,8 @@
 """The best lives of pages on paged tiers: walks through the states dirty, clean and slow.
 
 A fast page is clean if its copy in the file is current. It is clean from its fetch until a stretch
-writes to it. A clean page becomes slow without a write to the file.
+writes to it. A clean page becomes slow without a write to the file. A walk gives the state before
+each position, that is, before each stretch of a chunk's lifetime (see Items in plan/items.py).
 """
 
 from __future__ import annotations

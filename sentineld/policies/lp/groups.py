@@ -203,9 +203,9 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     chosen = np.flatnonzero(matters)
     points = pressure_points_of(profile, chosen[~lasts[chosen]])
     if generous and timing.overlap == Overlap.TIERS:
-        # points.share is the part of the stretch's time that has passed at each point. If accesses
-        # to both tiers overlap, a tensor that is born slow after a point can make the stretch
-        # shorter, so that a larger part has passed at the point. Assume the largest part, 1.
+        # points.share is the place of each point within its stretch, from 0 (beginning) to 1 (end).
+        # If accesses to both tiers overlap, a tensor that is born slow after a point can make the
+        # stretch shorter. The point is then nearer to the end. Assume the largest share, 1.
         points = replace(points, share=np.ones(len(points.share)))
     # A `length` is at most S stretches. But a tensor that is born in one step and dies in the same
     # stretch of the next step lives in S + 1 stretches. A bound ignores the last of these

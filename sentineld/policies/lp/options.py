@@ -2,10 +2,10 @@
 """Recomputations as options of the generous program (see Limits in problem.py).
 
 An option replaces tensors by two parts each: one that lives up to the drop and one that lives from
-the recomputation on. It also lengthens a stretch. The program chooses which share of the option is
-taken, 0..1. If the share is r, the groups of the tensors lose r times the tensors' pages, and the
-groups of the first parts and of the second parts each gain as many. So the groups' pages and costs
-are linear in r.
+the recomputation on. It also lengthens the stretch of the recomputation. The program chooses which
+share of the option is taken, 0..1. If the share is r, the groups of the tensors lose r times the
+tensors' pages, and the groups of the first parts and of the second parts each gain as many. So the
+groups' pages and costs are linear in r.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class PressurePoints:
     """(C,): number of the event (birth or death) after which each point lies."""
 
     share: Floats
-    """(C,): share of each point's stretch that has passed at the point."""
+    """(C,): the place of each point within its stretch, from 0 (beginning) to 1 (end)."""
 
     def before(self, stretch: int, event: int) -> int:
         """Number of the stretch's points that lie before an event."""

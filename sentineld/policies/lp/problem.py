@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Input and output of the linear program: limits, positions of changes, solution.
 
-To keep the program small, a group may change its tier only after certain positions of its lifetime.
-These positions are dense near the group's uses; further away, where a slightly earlier or later
-move is equally good, the distances between the positions grow.
+A position is a stretch of a group's lifetime, numbered from the birth (see plan/items.py). To keep
+the program small, a group may change its tier only after certain positions. These are dense near
+the group's uses; further away, where a slightly earlier or later move is equally good, the
+distances between them grow.
 """
 
 from __future__ import annotations

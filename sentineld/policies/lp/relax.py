@@ -3,11 +3,12 @@
 
 Chunks compete for fast pages and moves. If pages and moves have prices in each stretch, the best
 life of a chunk no longer depends on other chunks. A life is a walk through two states, fast and
-slow. Dynamic programming finds the best walk of each chunk. By weak duality, the total value of
-these walks plus the value of the capacities is an upper bound at any prices. No schedule within the
-capacities serves more page accesses fast than this bound. In many small steps, relax() raises the
-prices of overused capacities and lowers the other prices. This makes the bound tighter, and the
-prices become a better guide to feasible schedules.
+slow, with one step for each position, that is, for each stretch of the chunk's lifetime. Dynamic
+programming finds the best walk of each chunk. By weak duality, the total value of these walks plus
+the value of the capacities is an upper bound at any prices. No schedule within the capacities
+serves more page accesses fast than this bound. In many small steps, relax() raises the prices of
+overused capacities and lowers the other prices. This makes the bound tighter, and the prices become
+a better guide to feasible schedules.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Prices:
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of each chunk in each position, (S, N), in page accesses."""
+    """The costs of each chunk at each position of its lifetime, (S, N), in page accesses."""
 
     room: Floats
     """Cost of being fast or in flight."""
@@ -148,7 +149,7 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
 
 
 def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
-    """For each chunk, the walk through the states fast and slow with the largest gain.
+    """For each chunk, the walk with the largest gain; its states are fast and slow.
 
     length, persistent: (N,), see Items. A persistent chunk ends in the state in which it begins.
     """

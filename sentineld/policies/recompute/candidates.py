@@ -103,8 +103,8 @@ def permitted(
     step: Step, first: int, last: int, born_from: int | None = None
 ) -> Recomputation | None:
     """The recomputation that executes the stretches `first` to `last` again. It is made in the
-    earliest stretch in which a gap of these stretches' tensors ends. This segment may have any
-    number of layers.
+    first stretch in which the gap of a droppable tensor that is born in these stretches ends. This
+    segment may have any number of layers.
 
     born_from: only tensors that are born in this stretch or later are dropped; None: all tensors.
     Tensors that cannot be dropped are left out. Returns None if no recomputation is permitted.

@@ -91,8 +91,8 @@ def halves(profile: Profile, chosen: Sequence[Recomputation]) -> tuple[Profile, 
     """The profile with rows added for both parts of every dropped tensor, before and after its gap.
 
     The tensors themselves stay as they are. So this is not the profile of a step, but it has the
-    lifetimes and costs from which a program can choose. Its accesses are as in recomputed(), but
-    without the second accesses to the segments' inputs and to the tensors that the segments use
+    lifetimes and costs from which a linear program can choose. Its accesses are as in recomputed(),
+    but without the second accesses to the segments' inputs and to the tensors that the segments use
     internally. The events keep their numbers.
 
     Returns the profile and (N, 3): rows of the tensor and of its two parts, in the order of
@@ -147,8 +147,8 @@ def _again(
     copies: dict[int, int],
     later: dict[int, tuple[int, int]],
 ) -> list[_Event]:
-    """The events of a segment that is executed again, in order. Its internal tensors that outlive
-    the segment are freed at the end."""
+    """The events of a segment that is executed again, in order. Internal tensors whose originals
+    outlive the segment are freed last."""
     tensors = profile.tensors
     timed: list[tuple[int, int, bool]] = []
     for row in _segment_tensors(profile, one):
@@ -215,7 +215,7 @@ def _with_events(
 ) -> tuple[Table, Table, int]:
     """Number the events anew; returns (tensors, stretches, number of events).
 
-    tensors: the rows of the new profile with the lifetimes that they have in the old one.
+    tensors: the new profile's table of tensors, still with the lifetimes of the old profile.
     """
     begins = profile.stretches["event"].astype(np.int64)
     order = sorted(

@@ -126,7 +126,8 @@ class Balance:
         if self._search is not None:
             share = float(weight @ observation.fast)
             amount = self._search.amount(share, fast_ns, slow_ns)
-        # Pages without accesses would not change the share, so first_of() would not stop at them.
+        # If amount is 0, do not call first_of(): it never stops at pages without accesses, because
+        # they do not change the share.
         kept = first_of(ups, weight, amount) if amount > 0 and fast_ns < slow_ns else []
         dropped = total(ups) - total(kept)
         each_page = np.ones(len(weight))

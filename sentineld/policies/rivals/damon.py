@@ -131,7 +131,7 @@ class Schemes:
         return [*(request for request in found if request.tier), *ups]
 
     def _granted(self, tier: int, elapsed_s: float, pages: int) -> int:
-        """How many of these pages the quota of moves to a tier allows."""
+        """The number of pages, at most `pages`, that the quota of moves to this tier allows."""
         return self._quotas[tier].grant(elapsed_s, pages) if self._quotas else pages
 
 

@@ -118,8 +118,9 @@ def exchange(
 
 
 def without_move_limit(observation: Observation) -> Observation:
-    """The observation for a policy that ticks at every boundary: only the room on the fast tier
-    limits its moves, because the next stretch can be longer than the last one."""
+    """The observation for a policy that ticks at every boundary: its limit on moves is raised, so
+    that only the room on the fast tier limits the moves. The next stretch can be longer than the
+    last one."""
     return replace(observation, move_pages=2 * observation.capacity_pages)
 
 

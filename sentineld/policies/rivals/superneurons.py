@@ -13,7 +13,7 @@ backward step needs. Otherwise, its outputs are recomputed separately for each u
 Adapted to memory tiers: as in vdnn.py, heavy layers stand in for checkpoints, because a profile
 does not say what a layer computes. The policy walks through the step, stretch by stretch. If the
 resident tensors exceed memory, it swaps out the least recently used tensor that is between its last
-use of the forward pass and its first use of the backward pass. The tensor is swapped out right
+use in the forward pass and its first use in the backward pass. The tensor is swapped out right
 after its last use, because the plan is made in advance; the original begins the offload only when
 memory is full, and the training waits for it. The original also waits for a prefetch that is late.
 Here, the process does not wait for promotions at boundaries, so the prefetch begins earlier if the

@@ -77,8 +77,8 @@ def chosen_for(profile: Profile, tiers: Tiers, budget_bytes: int) -> tuple[Recom
 
 
 def segments_of(layers: Pass) -> list[list[int]]:
-    """The layers of the forward pass between two checkpoints, for each pair of consecutive
-    checkpoints. The input, which the first layer allocates or reads, is a checkpoint."""
+    """The segments of the forward pass: the layers between two consecutive checkpoints, and those
+    after the last one. The input, which the first layer allocates or reads, is a checkpoint."""
     found: list[list[int]] = [[]]
     for layer in np.flatnonzero(layers.begin < layers.backward).tolist():
         if layer == 0 or layers.heavy[layer]:

@@ -332,7 +332,7 @@ def _short_occupied(profile: Profile, tensors: Integers, kept: bool) -> Integers
 
 
 def _peaks(profile: Profile, occupied: Integers) -> Integers:
-    """(S,): the largest of the values of each stretch. occupied: (M,)."""
+    """(S,): the largest value of `occupied` in each stretch. occupied: (M,), see Book."""
     found: Integers = np.maximum.reduceat(occupied, first_moments(profile)[:-1])
     return found
 

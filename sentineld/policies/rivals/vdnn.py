@@ -107,8 +107,8 @@ def prefetches(layers: Pass, users: list[int]) -> dict[int, int]:
 
 
 def _spans_passes(book: Book, gap: Gap, backward: int) -> bool:
-    """Whether the gap lies between an activation's last use of the forward pass and its first use
-    of the backward pass."""
+    """Whether the gap lies between an activation's last use in the forward pass and its first use
+    in the backward pass."""
     if book.profile.tensors["kind"][gap.tensor] != Kind.ACTIVATION:
         return False
     birth = int(book.birth[gap.tensor])

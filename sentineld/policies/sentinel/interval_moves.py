@@ -62,8 +62,8 @@ class IntervalScheduler:
         # less if the chunk is not alive in this stretch.
         self._left = items.length[None, :] - position
         self._old = (self._left > 0) & (items.persistent[None, :] | (position > 0))
-        # (S, N): number of stretches until the chunk's next use in its life; 0: this stretch
-        # uses it. If it is not used again, a number larger than the number of stretches in a step.
+        # (S, N): number of stretches until the chunk's next use in its life; 0: this stretch uses
+        # the chunk. If no use follows, a number larger than the number of stretches in a step.
         until_use = coming_use(items)[:-1] - np.arange(count)[:, None]
         self._until_use = items.by_stretch(until_use)
         _, self._of_tensor = np.unique(items.tensor, return_inverse=True)

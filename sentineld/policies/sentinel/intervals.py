@@ -75,8 +75,8 @@ class Constraints:
 
 
 def coming_use(items: Items) -> Integers:
-    """(S + 1, N): Items.next_use(), but after its last use in the step, a persistent chunk's next
-    use is its first use in the next step, whose positions are counted from S."""
+    """(S + 1, N): as Items.next_use(), except that the next use of a persistent chunk can be in the
+    next step, whose positions begin at S."""
     count, next_use = items.stretch_count, items.next_use()
     around = np.where(items.persistent, next_use[0] + count, 3 * count)
     found: Integers = np.minimum(next_use, around)

@@ -156,8 +156,7 @@ class Heat:
         return self.units.ranges(resident[order], True, pages_max)
 
     def paged_out(self, asked: Integers, runs: Table) -> int:
-        """Record what happened after the kernel was asked to page out runs that came from
-        to_page_out().
+        """Record the result of asking the kernel to page out runs that came from to_page_out().
 
         asked: the distinct numbers of these runs' units. runs: all pages of these units, read after
         the kernel was asked; PAGE_RUN_DTYPE. Returns the number of pages that have left memory. If

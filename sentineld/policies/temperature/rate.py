@@ -14,7 +14,7 @@ class RateLimit:
         self._saved_pages = burst_pages
 
     def grant(self, elapsed_s: float, wanted_pages: int) -> int:
-        """Return how many of the wanted pages may be moved now.
+        """Return the number of the wanted pages that may be moved now.
 
         elapsed_s: seconds since the last call.
         """

@@ -83,8 +83,8 @@ class Units:
         return np.where((found < len(before)) & overlaps, found, -1)
 
     def sample(self, units: Integers, random: np.random.Generator) -> Integers:
-        """One random resident page number of each of these units. Each unit must have resident
-        pages."""
+        """The number of one random resident page of each of these units. Each unit must have
+        resident pages."""
         parts = np.flatnonzero(self._is_resident)
         before = np.cumsum(self._pages[parts]) - self._pages[parts]
         # For each unit, the number of resident pages in all units before it.

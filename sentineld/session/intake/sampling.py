@@ -36,8 +36,8 @@ REFUSAL_CHARACTERS_MAX = 200
 SAMPLES_PER_PAGE_MAX = 8
 """Maximum number of pages that the kept samples may represent, per page of the machine's memory.
 This number allows a sample of each page in each of 8 stretches. The limit is needed because a
-process can begin any number of epochs, and each epoch adds samples. This number limits the time in
-which the samples are evaluated; SampleMemory limits their memory."""
+process can begin any number of epochs, and each epoch adds samples. This number limits the time
+that evaluating the samples takes; SampleMemory limits their memory."""
 REPEATS_PER_PAGE_MAX = 1
 """If the kept samples represent more than this number of pages per page of the machine's memory, or
 need too much memory, repeated accesses to a page in an epoch are dropped. The profile still has the
@@ -85,8 +85,8 @@ class Sampling:
         self.accesses = 0
         self.lost = 0
         self.problem: SentinelError | None = None
-        """Why sampling was given up since arm(): there were too many samples. Then there are no
-        samples, and the pages are not armed. None: it was not given up."""
+        """The error with which sampling was given up after the last arm(), because there were too
+        many samples. The samples were then dropped, and the pages disarmed. None: not given up."""
         try:
             # Check again that the process belongs to the user who connected, because the watch was
             # opened by pid. If the process has called exec() since the last check, the watch

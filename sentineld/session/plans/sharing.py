@@ -121,8 +121,8 @@ class Sharing:
         return True
 
     def _learn(self, following: Following, policy: str) -> None:
-        """Report the curve of the live plan's shape to the shared budget; begin to make it if there
-        is none."""
+        """Report the curve of the live plan's shape to the shared budget. If there is no such curve
+        yet, begin to make it."""
         planned = following.planned
         assert planned is not None
         if self._job is not None and self._job.making.done():
@@ -165,7 +165,7 @@ class Sharing:
             finally:
                 shared.curve_turn.release()
             if not any(map(math.isfinite, curve.slowdowns)):
-                # Without this check, one session without any plan would make all shares equal.
+                # With such a curve, divide() (division.py) would give all sessions equal shares.
                 raise SentinelError("failed", f"policy {policy} has no plan for any budget")
             return curve
 

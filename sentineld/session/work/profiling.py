@@ -53,11 +53,11 @@ IDLE_S = 300.0
 IDLE_STEPS = 10
 """While a step is sampled, the session returns to state ALLOCATION if no step has ended for IDLE_S
 seconds and for the time of IDLE_STEPS steps, for example because the training is stopped. Otherwise
-it would keep DAMON from all other sessions. The limits are high, because sampling and
-torch.profiler slow the step."""
+no other session could use DAMON, which watches only one process at a time. The limits are high,
+because sampling and torch.profiler slow the step."""
 SECOND_STEP_REQUESTS = 4
-"""Maximum number of requests for a second step's accesses. One request may not be enough, because
-the framework may observe a step of another shape."""
+"""Maximum number of requests for the accesses of a second step (see _second_profile()). One request
+may not be enough, because the framework may observe a step of another shape."""
 KEPT_RECORDS = 500_000
 """Limit on the ring records and live tensors in the steps that are kept until the framework has
 reported the operators' accesses of a step; see kept_records()."""

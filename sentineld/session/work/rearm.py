@@ -26,8 +26,8 @@ def rearm_period_us(step: Step, cuts: npt.NDArray[np.uint32]) -> int:
 
     The period is the time of the typical stretch, divided by PERIODS. The typical stretch is the
     median of the stretches, weighted by their times: half of the total time is in stretches that
-    are at least as long as this one. The time before the first layer is left out: in this time the
-    training waits for its data, often for longer than the layers take.
+    are at least as long as the typical stretch. The time before the first layer is left out: in
+    this time the training waits for its data, often for longer than the layers take.
     """
     boundaries_ns = boundary_records(step)["time_ns"].astype(np.int64)
     boundaries_ns = boundaries_ns[1:] if len(boundaries_ns) > 1 else boundaries_ns

@@ -129,8 +129,8 @@ class Recording(Request[Trace]):
         steps in a row have allocated identically; returns whether the recording has failed."""
         if not recorded_completely(step):
             # The live plan is for varying sizes, and this step lacks some of the plan's
-            # allocations. Missing allocations count, too, so the step's cursors have gaps. A trace
-            # must not have gaps, so the step is not kept.
+            # allocations. Cursors count the missing allocations, too, so the cursors of this step's
+            # records have gaps. A trace must not have gaps, so the step is not kept.
             return self._given_up()
         enough = self._sampler.gather(step)
         self._since_ns = _begin_ns(self._sampler.gathered[0])

@@ -141,7 +141,7 @@ class StepSampler:
         self._substrate = substrate
         self._sampling: Sampling | None = None
         self._managed: Managed | None = None
-        self._armed_bytes: int | None = None  # of the heap; None: other ranges, or none, are armed
+        self._armed_bytes: int | None = None  # bytes armed by _arm_heap(); None: it was not called
         self._armed_step = 0  # number of the step in which the pages were armed
         self._growths = 0  # how often the heap has outgrown the armed pages
         self._waiting_since_s = 0.0

@@ -53,8 +53,8 @@ static bool live_span(struct arena *arena, uint64_t page, uint64_t pages, enum s
 	return any;
 }
 
-/* The first page from `page` on that is live or, if `live` is false, that is not live; `pages` if there
-   is none below `pages`. */
+/* The first page of [page, pages) that is live or, if `live` is false, the first one that is not
+   live. Returns `pages` if there is none. */
 static uint64_t next_page(const struct arena *arena, uint64_t page, uint64_t pages, bool live)
 {
 	while (page < pages) {

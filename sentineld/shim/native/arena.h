@@ -40,8 +40,8 @@ static inline bool arena_owns(const struct arena *arena, const void *address)
 	return (uintptr_t)address - (uintptr_t)arena->base < arena->bytes;
 }
 
-/* Mark the slot live with a tensor of `bytes` bytes, and return the tensor's address; NULL if a
-   live tensor overlaps the slot. */
+/* Mark the slot as holding a live tensor of `bytes` bytes, and return the tensor's address; NULL if
+   a live tensor overlaps the slot. */
 void *arena_take(struct arena *arena, uint32_t slot, uint64_t bytes, uint32_t step);
 
 /* Fault in the pages of a newborn tensor if its slot has SENTINEL_SLOT_POPULATE. If the kernel does

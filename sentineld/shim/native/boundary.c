@@ -104,8 +104,9 @@ static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoc
 		ring_put(SENTINEL_EVENT_BOUNDARY, (uint8_t)kind, epoch, shim.cursor, shim.index,
 			 (uint16_t)layer);
 	target = wait_target();
-	/* Keep the lock during this call. Otherwise another thread could call diverge() or replace
-	   the layout first, and this call would overwrite that thread's SCHEDULE_NOWHERE. */
+	/* Keep the lock during this call. Otherwise, if another thread called diverge() or replaced
+	   the layout first, this call would overwrite the position SCHEDULE_NOWHERE that the other
+	   thread has set. */
 	if (follows)
 		paging_pass(position, has_moves);
 	pthread_mutex_unlock(&shim.lock);
@@ -324,8 +325,8 @@ uint64_t step_begin(void)
 	pthread_mutex_lock(&shim.lock);
 	was_recording = shim.recording;
 	had_epochs = shim.epochs;
-	/* Stalls cannot be computed across a change of the owner: shim.cpu_ns is the CPU time of the
-	   former owner. */
+	/* The time that the owner waits for pages cannot be computed if the owner has changed:
+	   shim.cpu_ns is the CPU time of the former owner. */
 	if (!is_owner())
 		shim.no_stalls = false;
 	shim.owner = pthread_self();

@@ -30,8 +30,8 @@ static struct {
 	struct sentinel_paging *words; /* NULL: no residency segment */
 	char *base[2]; /* the arena's base, the heap's base */
 	uint64_t pages[2];
-	/* by queue (evict, fetch): progress in the queue's first range, that is, number of the
-	   range's leading pages whose move has begun or that need no move */
+	/* for each queue (0: evict, 1: fetch), the number of pages at the beginning of the queue's
+	   first range whose move has begun or that need no move */
 	uint64_t done[2];
 	struct schedule schedule; /* the layout's moves */
 	_Atomic uint64_t position; /* see paging_pass() */

@@ -81,8 +81,8 @@ struct sentinel_control {
 	uint64_t ring_lost; /* number of records dropped because the ring was full */
 	uint64_t step; /* number of steps begun */
 	uint64_t position; /* step << 32 | index of the last passed boundary within the step */
-	/* number of allocations >= 4 KiB since the step began; optional allocations that were
-	   missing count, too */
+	/* number of allocations >= 4 KiB since the step began; missing optional allocations
+	   (SENTINEL_SLOT_OPTIONAL) count, too */
 	uint64_t cursor;
 	uint32_t layer; /* id of the current layer */
 	uint32_t mode; /* enum sentinel_mode */

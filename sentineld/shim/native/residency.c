@@ -17,8 +17,8 @@ uint64_t residency_fast_room(const struct emulation *emulation)
 
 	if (!emulation->fast_limit)
 		return UINT64_MAX;
-	/* If the daemon has changed the batch since flight_arrive(), `flying` may count the pages of
-	   the next batch, none of which is in arrived_fast. */
+	/* If the daemon has changed the batch since the last call of flight_arrive(), `flying`
+	   may count the pages of the next batch, none of which is in arrived_fast. */
 	if (emulation->flight && flight_current(emulation))
 		arrived = emulation->flight->arrived_fast;
 	flying -= arrived < flying ? arrived : flying;
@@ -31,8 +31,8 @@ void residency_publish_fast(const struct emulation *emulation)
 	__atomic_store_n(&emulation->segment->fast_own, (int64_t)emulation->fast_own, __ATOMIC_RELAXED);
 }
 
-/* Give each absent page of the `pages` pages a tier; resident pages keep their tier. In emulation,
-   a tensor's birth counts as the first touch of all its pages. */
+/* Give a tier to each page that is absent in the first `pages` entries of the map; resident pages
+   keep their tier. In emulation, a tensor's birth counts as the first touch of all its pages. */
 static void born(struct emulation *emulation, uint8_t *map, uint64_t pages, uint8_t birth)
 {
 	uint64_t room = birth == RESIDENCY_FAST ? residency_fast_room(emulation) : 0;

@@ -51,8 +51,8 @@ static uint64_t pending_run(const struct paged_range *range, uint64_t page)
 }
 
 /* Give free frames to the pending pages of [page, end), in order. Skips pages that are not planned to
-   be in memory: they get frames only when they are accessed. Returns the first page, apart from
-   skipped ones, that got no frame; `end` if all got one. */
+   be in memory: they get frames only when they are accessed. Returns the first page that was not
+   skipped and got no frame, or `end` if there is no such page. */
 static uint64_t give_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
 {
 	while (page < end) {
@@ -100,7 +100,8 @@ static void record_birth(struct pager *pager, struct paged_range *range, uint64_
 		(struct wanted){.range = range, .page = page, .pages = end - page};
 }
 
-/* Set `planned` of the newborn pages [page, end): 1, or 0 if pager_born_out() was called. */
+/* Set `planned` of each of the newborn pages [page, end): to 0 if pager_born_out() was called for
+   the page, else to 1. */
 static void plan_births(struct paged_range *range, uint64_t page, uint64_t end)
 {
 	while (page < end) {

@@ -13,10 +13,11 @@
 #define MULTIPLIER 0x9e3779b97f4a7c15ull
 #define LANE_MULTIPLIER 0x9e3779b1ull
 
-/* mix() XORs each bit into the bit SHIFT positions lower. A change of bit 63 alone, the sign of a
-   number, changes exactly two bits of the state: 63 and 63 - SHIFT. If SHIFT were a multiple of 8,
-   both bits could be signs of two numbers in the lane's next word, and a change of both signs would
-   restore the state. An odd SHIFT never takes a bit to the same place in another number. */
+/* mix() XORs each bit into the bit SHIFT positions lower. If a word changes only in bit 63 (the
+   sign of an element of a tensor), exactly two bits of the state change: 63 and 63 - SHIFT. If
+   SHIFT were a multiple of 8, these could be the positions of the signs of two elements in the
+   lane's next word. If both of these signs changed, too, the state would be the same as without any
+   change. With an odd SHIFT, the two positions are never those of the signs of two elements. */
 #define SHIFT 29
 
 static uint64_t mix(uint64_t state, uint64_t word, uint64_t multiplier)

@@ -41,7 +41,8 @@ static void stop_sharing(void *page)
 static void get_own_frame(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	stop_sharing(page_address(pager, range, page));
-	/* A shared page has another frame now. Count the frame as single in any case. */
+	/* If the page was shared, it has another frame now, which is single. Count its frame as single
+	   in any case, because it is not known whether the page was shared. */
 	frames_forget(&pager->frames, range->home + page);
 }
 

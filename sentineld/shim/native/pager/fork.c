@@ -56,9 +56,9 @@ static uint64_t mappings_most(void)
 	return (got > 0 ? strtoull(text, NULL, 10) : MAPPINGS_DEFAULT) / 4;
 }
 
-/* Map the file's copies of pages at their addresses. *mappings: number of mappings that may still
-   be made. If it is 0, or if mmap() fails, read the copies into the memory that the child has at
-   these addresses. */
+/* Map the file's copies of pages at the pages' addresses. *mappings: number of mappings that may
+   still be made. If it is 0, or if mmap() fails, read the copies into the memory that the child has
+   at these addresses. */
 static void provide_run(const struct pager *pager, const struct paged_range *range, uint64_t page,
 			uint64_t run, uint64_t *mappings)
 {

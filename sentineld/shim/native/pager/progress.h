@@ -9,8 +9,8 @@
    frames have become free or the budget has changed. Needs the lock. */
 void pages_continue(struct pager *pager);
 
-/* Wait until no transit is in use, no access waits for a frame, and the thread that serves faults
-   will begin no transit before the next fault. Needs the lock. */
+/* Wait until no transit (see pages.h) is in use, no access waits for a frame, and the thread that
+   serves faults will begin no transit before the next fault. Needs the lock. */
 void wait_until_settled(struct pager *pager);
 
 #endif

@@ -66,7 +66,7 @@ static struct read_ahead_window descend(struct stream *stream, const struct read
 		/* The fault's page belongs to the row that the stream has fetched last: the compute
 		   kernel accessed this row's pages out of order. */
 		stream->pages += distance;
-		if (stream->descends) /* this fault fetches the first of the owed pages */
+		if (stream->descends) /* this fault fetches up to `distance` of the owed pages */
 			stream->owed -= (uint32_t)smaller(stream->owed, distance);
 		return (struct read_ahead_window){.pages = distance};
 	}
@@ -94,7 +94,7 @@ static struct read_ahead_window ascend(struct stream *stream, uint64_t page)
 		stream->most /= 2; /* the page was evicted before it was used */
 		shrunk = true;
 	}
-	if (stream->descends) /* the pages from `next` on have been accessed */
+	if (stream->descends) /* fetch no pages from `next` on: they have been accessed */
 		return (struct read_ahead_window){.pages = (uint32_t)(stream->next - page)};
 	return (struct read_ahead_window){
 		.pages = stream->most,

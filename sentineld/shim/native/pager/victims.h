@@ -5,13 +5,14 @@
 
 #include "pages.h"
 
-/* Begin to evict pages, stray ones first, until `pages` frames are free or about to become free. */
+/* Begin to evict pages until `pages` frames are free or about to become free. Stray pages (in
+   memory, but not planned to be there) are evicted first. */
 void make_room(struct pager *pager, uint64_t pages);
 
 /* Like make_room(), for pages that will probably be accessed soon. This function evicts fewer pages
    than make_room(): frames that the budget still allows count as free, although the pager does not
-   have them yet. planned: false: evict only stray pages, and of these only those that are not young
-   (see arrivals.c). */
+   have them yet. If `planned` is false, this function evicts only stray pages, and of these only
+   those that are not young (see arrivals.c). */
 void make_room_ahead(struct pager *pager, uint64_t pages, bool planned);
 
 /* Make sure that there is a free frame. If there is none, gets new frames within the budget: those

@@ -8,7 +8,7 @@
 /* Queue pages that an access waits for. */
 void wanted_add(struct pager *pager, struct wanted wanted);
 
-/* Forget those entries of the queue, and those recorded births, whose pages lie in [page, end).
+/* Forget those entries of the queue, and of the list pager->births, whose pages lie in [page, end).
    Wakes the threads that still wait for one of the queued pages; they raise their faults again. */
 void wanted_forget(struct pager *pager, const struct paged_range *range, uint64_t page, uint64_t end);
 
