@@ -13,7 +13,8 @@ from sentineld.base.errors import SentinelError
 
 DEVICE = Path("/dev/userfaultfd")
 UDEV_RULE = 'KERNEL=="userfaultfd", GROUP="sentineld", MODE="0660"'
-"""A line for a file in /etc/udev/rules.d. It lets members of the group sentineld open DEVICE."""
+"""The line of RULE_FILE. It lets members of the group sentineld open DEVICE."""
+RULE_FILE = Path("/etc/udev/rules.d/70-sentineld.rules")
 
 # include/uapi/linux/userfaultfd.h
 _USERFAULTFD_IOC_NEW = 0xAA00
@@ -42,7 +43,8 @@ def open_userfaultfd(device_path: Path = DEVICE) -> int:
         raise SentinelError(
             "not-permitted",
             f"{DEVICE} cannot be opened: {os.strerror(error.errno or 0)}",
-            f"write this udev rule and join the group: {UDEV_RULE}",
+            f"write this udev rule to {RULE_FILE}, run udevadm trigger {DEVICE}, and join the "
+            f"group: {UDEV_RULE}",
         ) from None
     try:
         # poll() reports an error for a userfaultfd without O_NONBLOCK.

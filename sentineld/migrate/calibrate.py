@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import statistics
 import time
@@ -12,10 +13,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes
 from sentineld.migrate.node_capacity import Capacity
 from sentineld.migrate.scratch import Scratch, scratch_on
 from sentineld.migrate.syscalls import BATCH_PAGES, move_pages, page_addresses
 from sentineld.model.tiers import Tiers
+
+log = logging.getLogger(__name__)
 
 SCRATCH_BYTES = 16 << 20
 """Moving these bytes to the other tier and back, ROUNDS times, takes one second at 100 MiB/s. A
@@ -73,10 +77,13 @@ def measure(
 
 
 def measure_bytes_per_s(tiers: Tiers) -> Tiers:
-    """Return the tiers with the slower direction's bandwidth, or unchanged if measuring fails."""
+    """Return the tiers with the slower direction's bandwidth, or unchanged if measuring fails; then
+    the reason is logged."""
     try:
         rates = measure(tiers)
-    except SentinelError:
+    except SentinelError as error:
+        assumed = format_bytes(int(tiers.migration_bytes_per_s))
+        log.warning("%s; plans assume a migration bandwidth of %s/s", error, assumed)
         return tiers
     slower = min(rates.demote_bytes_per_s, rates.promote_bytes_per_s)
     return replace(tiers, migration_bytes_per_s=slower)

@@ -62,9 +62,9 @@ def place(what: Any, tier: str) -> None:
     The request holds until the tensor's memory is freed, or until place() is called again. It
     applies to the whole storage of a tensor. Gradients and optimizer state are separate tensors,
     which are not placed with a module's parameters. Tensors below 4 KiB are never moved, so place()
-    has no effect on them. Without the shim, place() has no effect at all. Without a daemon, the
-    request is kept, and reported when a daemon connects. If place() raises an error, it has placed
-    no tensor.
+    has no effect on them. Without the shim, place() only checks its arguments. Without a daemon,
+    the request is kept, and reported when a daemon connects. If place() raises an error, it has
+    placed no tensor.
 
     Args:
         what: a tensor, or a module, all of whose parameters and buffers are placed.

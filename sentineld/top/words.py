@@ -26,7 +26,7 @@ HELP = (
             ("m", "meter one step, which slows it down"),
             ("r", "record a trace, which slows one step down"),
             ("space", "update now"),
-            ("q, Ctrl+C", "quit; the daemon cancels a recording that is under way"),
+            ("q, Ctrl+C", "quit, which cancels a recording or a change of plan"),
         ),
     ),
     (

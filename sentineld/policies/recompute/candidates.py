@@ -23,7 +23,7 @@ was changed in place, is computed again, too.
 A profile does not show everything that matters. It is assumed that operators are deterministic (a
 dropout layer would need the state of the random number generator), that nothing depends on tensors
 below 4 KiB being unchanged (batch normalization updates such tensors), and that the framework has
-reported all writes. docs/policies.md explains what this means for a real training.
+reported all writes. docs/explanation/recomputation.md explains what this means for a real training.
 """
 
 from __future__ import annotations

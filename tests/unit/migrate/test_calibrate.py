@@ -28,8 +28,10 @@ def test_a_mapping_below_a_batch_is_too_small_to_measure_with() -> None:
         measure(ITSELF, scratch_bytes=4096)
 
 
-def test_tiers_that_cannot_be_measured_stay_as_they_are() -> None:
+def test_tiers_that_cannot_be_measured_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
     assert measure_bytes_per_s(TIERS) is TIERS
+    assert "no room to measure" in caplog.text
+    assert "plans assume a migration bandwidth of 123 B/s" in caplog.text
 
 
 def test_pages_that_are_there_already_count_as_moved() -> None:
