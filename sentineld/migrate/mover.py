@@ -352,7 +352,8 @@ class Mover:
         if dropped:
             found = dropped_pages(moved, np.concatenate(dropped), self._page_bytes)
             pages, self._suspects = np.union1d(found, self._suspects), no_pages()
-        # The last batch may have ended in the present stretch.
+        # The last batch may have ended in the present stretch, whose drops are not in the map yet.
+        # So pages that this stretch drops are checked when it has ended.
         stretch = self._schedule.now % self._schedule.boundary_count
         found = dropped_pages(moved, self._charge.drops_of(stretch), self._page_bytes)
         self._suspects = np.union1d(self._suspects, found)

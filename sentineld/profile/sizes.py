@@ -154,7 +154,8 @@ class Similar:
 
 
 class SeenSteps:
-    """Consecutively recorded steps, grouped by their structures and by their sequences."""
+    """Consecutively recorded steps, grouped by their structures. Two steps are identical if their
+    sequences (sequence_digest()) are equal."""
 
     def __init__(self) -> None:
         self.sizes: list[npt.NDArray[np.uint64]] = []

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a report page: one HTML file that contains its figures, style and scripts.
 
-Names in the figures come from the training process and are untrusted. The figures are a JSON data
-block in which no character can end the block, and the scripts put names into the page as text
-only. The page's content security policy forbids all network access, and all scripts except those
-in assets/.
+Names in the figures come from the training process and are untrusted. The figures are a block of
+JSON data. Characters with which a name could end the block are escaped (_ESCAPES). The scripts put
+names into the page as text only. The page's content security policy forbids all network access,
+and all scripts except those in assets/.
 """
 
 from __future__ import annotations

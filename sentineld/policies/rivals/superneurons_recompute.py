@@ -78,7 +78,7 @@ def chosen_for(profile: Profile, tiers: Tiers, budget_bytes: int) -> tuple[Recom
 
 def segments_of(layers: Pass) -> list[list[int]]:
     """The segments of the forward pass: the layers between two consecutive checkpoints, and those
-    after the last one. The input, which the first layer allocates or reads, is a checkpoint."""
+    after the last one. Layer 0 (see Pass) counts as a checkpoint, because the input is one."""
     found: list[list[int]] = [[]]
     for layer in np.flatnonzero(layers.begin < layers.backward).tolist():
         if layer == 0 or layers.heavy[layer]:

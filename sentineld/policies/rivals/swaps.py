@@ -234,7 +234,8 @@ class Book:
         """Distribute pages over the positions in list order; return (position, pages) of each
         part.
 
-        weight: time to move a page, divided by the time to swap a page in.
+        weight: time to move a page in the direction of this move, divided by the time to swap a
+            page in.
 
         Returns None if too little bandwidth is left.
         """

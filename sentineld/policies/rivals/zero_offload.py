@@ -48,7 +48,7 @@ other values are for twin-flow."""
 @register("zero-offload", False)
 @register("zero-offload+slow", True)
 class ZeroOffload(SwappingPolicy):
-    """Policies `zero-offload` and `zero-offload+slow`, which try several shares of twin-flow."""
+    """Policies `zero-offload` and `zero-offload+slow`, which try all FAST_SHARES."""
 
     sweep = FAST_SHARES
     obstacle = "parameters and activations do not fit"

@@ -290,7 +290,7 @@ struct sentinel_page_range { /* 16 bytes */
  * The pages move one after the other, in the order of the ranges. Page i, counted from 0, arrives
  * at begin_ns + (i + 1) * page_ps / 1000 if i is less than `limit`. Absent pages do not arrive.
  * Before the process reads the map, it records in the map which pages have arrived. When the batch
- * ends, the daemon records the arrived pages that are missing from the map.
+ * ends, the daemon records those arrived pages that the process has not recorded.
  */
 struct sentinel_flight {
 	/* incremented before and after the other words are changed, so odd during the change; only

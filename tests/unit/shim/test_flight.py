@@ -191,7 +191,8 @@ def test_arrived_pages_of_a_former_batch_make_no_room(flying: Flying) -> None:
     flying.segment.flying(4)
     flying.begin([(8, 4, 0)], 0)
     flying.arrive(4)
-    # The daemon publishes the next batch after the process has looked for arrived pages.
+    # The daemon publishes the next batch after the process has looked for arrived pages, and before
+    # the process computes the room for a birth.
     flying.begin([], 0)
     flying.segment.flying(8)
     flying.harness.emulation_slot_born(flying.handle, 0)
