@@ -11,8 +11,8 @@
  * if only one of them still maps the page. The eBPF programs cannot tell whether the VMA of
  * a call still maps the page, so they count the page for both processes. (The tracepoint
  * migrate:remove_migration_pte occurs only if the VMA maps the page, but it covers only small
- * pages, and it names neither the page nor the VMA.) The task that disturbs the pages, which
- * this file calls the mover, is the current task. The reason for a move comes from the
+ * pages, and it names neither the page nor the VMA.) The current task is the one that
+ * disturbs the pages; this file calls it the mover. The reason for a move comes from the
  * tracepoint mm_migrate_pages_start, which precedes the move.
  */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Shared by all programs: the set of watched processes and their counters.
+ * Shared by all eBPF programs of this folder: the set of watched processes and their counters.
  *
  * The loader joins this file and the programs' files into one text for bcc, because
  * bcc rewrites map accesses only in the file that it is given.

@@ -36,7 +36,10 @@ messages. The page
 
 @dataclass(frozen=True, order=True)
 class Message:
-    """An error that the code can raise. hint: "" if it has none, or if it varies as a whole."""
+    """An error that the code can raise.
+
+    hint: "" if the error has no hint, or if the whole hint varies.
+    """
 
     code: str
     text: str

@@ -57,7 +57,7 @@
  */
 static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 {
-#ifdef pte_mkwrite /* a macro since pte_mkwrite() takes a VMA */
+#ifdef pte_mkwrite /* a macro in kernels whose pte_mkwrite() takes a VMA */
 	return pte_clear_saveddirty(pte_mkwrite_novma(pte));
 #else
 	return pte_mkwrite(pte);

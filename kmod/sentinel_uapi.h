@@ -144,7 +144,10 @@ struct sentinel_epoch_fd {
 #define SENTINEL_IOC_REMOVE_RANGE _IOWR(SENTINEL_IOC_MAGIC, 0x03, struct sentinel_range)
 #define SENTINEL_IOC_ARM _IOWR(SENTINEL_IOC_MAGIC, 0x04, struct sentinel_range)
 #define SENTINEL_IOC_DISARM _IOWR(SENTINEL_IOC_MAGIC, 0x05, struct sentinel_range)
-/* the only ioctl of an epoch fd; EXDEV: wrong address space, ESRCH: the session ends or is over */
+/*
+ * The only ioctl of an epoch fd. There it fails with EXDEV if the caller is not the attached
+ * process, and with ESRCH if the session is ending or has ended.
+ */
 #define SENTINEL_IOC_EPOCH _IOWR(SENTINEL_IOC_MAGIC, 0x06, struct sentinel_epoch)
 #define SENTINEL_IOC_EPOCH_FD _IOR(SENTINEL_IOC_MAGIC, 0x07, struct sentinel_epoch_fd)
 #define SENTINEL_IOC_STATS _IOR(SENTINEL_IOC_MAGIC, 0x08, struct sentinel_stats)
@@ -165,8 +168,8 @@ struct sentinel_epoch_fd {
  * in lost.
  *
  * In each epoch, the first access to a page adds one record. Two options add further records:
- *   precise writes   WRITE and AGAIN: a write after a read
- *   rearm_us         AGAIN: one record for each rearm_us period with another access to the page,
+ *   precise writes   a record with WRITE and AGAIN for the first write after a read
+ *   rearm_us         a record with AGAIN for each rearm_us period with another access to the page,
  *                    but none before the first EPOCH. If the log is at least half full, an AGAIN
  *                    record without further flags is left out and does not count as lost.
  *

@@ -52,7 +52,7 @@ KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a st
 """The kind of value that a setting needs, as text, by the type of the setting's default value."""
 RANGES = {
     "metrics_port": (0, 65_535),
-    "barrier_timeout_ms": (0, 60_000),  # the shim waits no longer (boundary.c)
+    "barrier_timeout_ms": (0, 60_000),  # the shim never waits longer than 60 s (boundary.c)
     "plan_timeout_s": (1, 86_400),
     "plan_processes": (1, 1024),
     "plan_memory_bytes": (PLAN_MEMORY_BYTES_MIN, 1 << 60),

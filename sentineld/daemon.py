@@ -59,7 +59,7 @@ M_MMAP_THRESHOLD = -3  # malloc.h
 async def run(config: Config, path: Path | None, tiers: str | None) -> None:
     """Serve until SIGTERM or SIGINT; SIGHUP reloads the configuration.
 
-    path, tiers: the arguments for which read_config() returned `config`.
+    path, tiers: `config` is the result of read_config(path, tiers).
     """
     loop = asyncio.get_running_loop()
     stop, hang_up = asyncio.Event(), asyncio.Event()
@@ -109,7 +109,7 @@ async def run(config: Config, path: Path | None, tiers: str | None) -> None:
     )
     control.listen(listen(Path(config.control_socket), 0o660, config.socket_group))
     # Every user may connect, so that every user can train under the shim. observe/peer.py
-    # identifies the sender of a hello.
+    # identifies the sender of a hello, which is a shim's first message.
     shims = ShimServer(listen(Path(config.shim_socket), 0o666, None), sessions.hello)
     tasks = [
         asyncio.create_task(_beat(sessions)),

@@ -43,8 +43,8 @@ def cgroup(
     else:
         problem = f"no cgroup can be created here: {'; '.join(problems)}"
         mounted = {mount.kind for mount in _mounts()}
-        # A machine may have only the other version. Then the test is skipped even if the
-        # environment requires cgroups.
+        # A machine may have cgroups, but not of the version that the test needs. Then the test
+        # is skipped even if the environment requires cgroups.
         if version == "any" or KINDS[version] in mounted or not mounted:
             unless_required("cgroup", problem)
         pytest.skip(problem)

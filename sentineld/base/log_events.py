@@ -34,8 +34,8 @@ class LogEvent(StrEnum):
     RECORDS_LOST = "572144cc05b2454cb5368b7c311b6439"  # a ring or log of records was full
     STATE_NOT_KEPT = "701c2a5df97a4821b45940b86e7e945f"  # a state file cannot be used
     SESSION_ENDED = "8f8c8767477a4d9094b6fbfaff06ec8e"  # a session has ended
-    GROUP_MANAGED = "3663e81dd9f146e8bf24bc30fc59b6bc"  # policy temperature manages a target
-    GROUP_LEFT = "ebdf5152e5334875af8e2563e92a65cf"  # a target is no longer managed
+    GROUP_MANAGED = "3663e81dd9f146e8bf24bc30fc59b6bc"  # policy temperature manages processes
+    GROUP_LEFT = "ebdf5152e5334875af8e2563e92a65cf"  # policy temperature stopped managing processes
     INTERNAL_ERROR = "6b7234e549ef43ec91b5b796fd19b2de"  # an error in the daemon's code
 
 
@@ -48,9 +48,9 @@ LOGGED_FIELDS: ContextVar[Callable[[], Mapping[str, object]]] = ContextVar(
 def about(event: LogEvent, **fields: object) -> dict[str, object]:
     """The argument `extra` of a logging statement.
 
-    fields: facts about the line: session (its name), pid, uid, policy and fast, as far as they are
-        known. They are added to those of LOGGED_FIELDS. If `uid` is given, LogLimit counts the line
-        for this user.
+    fields: facts about the line: session (its name), pid, uid, policy and fast (the budget), as far
+        as they are known. They are added to those of LOGGED_FIELDS. If `uid` is given, LogLimit
+        counts the line for this user.
     """
     user = {"uid": fields["uid"]} if "uid" in fields else {}
     return {"event": event, "fields": fields, **user}

@@ -30,8 +30,8 @@ WRAPPED_WIDTH_MIN = 16
 their width."""
 LONG_TIMEOUT_S = 6 * 3600.0
 """Timeout for verbs that wait for training steps or for planning. A step may take minutes. Planning
-may take twice plan_timeout_s (the plan and the spare plan). Before that, it waits while
-plan_processes other plans are being made."""
+may take twice the setting plan_timeout_s (the plan and the spare plan). It begins only when fewer
+other plans are being made than the setting plan_processes allows."""
 
 
 @dataclass(frozen=True)

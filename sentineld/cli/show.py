@@ -162,8 +162,8 @@ def _rank(own: job.Job | None) -> str:
 
 
 def _place(answer: dict[str, Any], index: int) -> str:
-    """The nodes of a tier as text; for tiers of memory and a file or swap, the name of the medium.
-    answer: the daemon's answer to `status`."""
+    """The nodes of a tier as text. If tier 1 is a file or swap, "memory" for tier 0, and "file" or
+    "swap" for tier 1. answer: the daemon's answer to `status`."""
     if answer["paged"] or answer["swap"]:
         return ("memory", "swap" if answer["swap"] else "file")[index]
     return f"node {','.join(map(str, answer['tiers'][index]['nodes']))}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The target of a verb: a process, a cgroup or a systemd unit."""
+"""The target of a verb (a command of sentinelctl): a process, a cgroup or a systemd unit."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def target_options(function: Function) -> Function:
 
 
 def target_arguments(pid: int | None, cgroup: str | None, unit: str | None) -> dict[str, Any]:
-    """The target as arguments of the daemon's verb. Raises click.UsageError if there is not exactly
-    one target, and SentinelError if the unit's cgroup cannot be found."""
+    """The target as arguments of a request to the daemon. Raises click.UsageError if there is not
+    exactly one target, and SentinelError if the unit's cgroup cannot be found."""
     if [pid, cgroup, unit].count(None) != 2:
         raise click.UsageError("Give either PID, --cgroup or --unit.")
     if unit is not None:

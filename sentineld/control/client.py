@@ -17,7 +17,7 @@ CONTROL_VERSION = 1
 
 
 def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -> Any:
-    """Send a verb to the daemon and return its answer.
+    """Send a verb (a command such as attach) to the daemon and return its answer.
 
     Raises the SentinelError that the daemon returned, or daemon-unreachable,
     not-permitted or protocol-mismatch if there is no valid answer.

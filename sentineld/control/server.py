@@ -59,7 +59,7 @@ SOCKET_BACKLOG = 1024
 """Maximum number of connections that wait for accept()."""
 CONTROL_BACKLOG = 128
 REFUSED_PAUSE_S = 0.02
-"""Pause before the next accept() after some refused connections. Without this pause, a user who
+"""Pause after REFUSED_MAX refused connections (listener.py). Without this pause, a user who
 connects again and again would occupy a CPU core. All connections of the backlog are accepted or
 refused within a tenth of a second, and further clients wait in connect()."""
 VERB_CHARACTERS_MAX = 40

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of per-process limits: nodes, memory, mappings.
 
-The checks examine this process (a training started from the same shell has the same
-limits), the daemon, and the sessions that the caller may see.
+Each check examines some of these processes: this process (a training started from the same shell
+has the same limits), the daemon, and the sessions that the caller may see.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class Keeping:
         """Resident pages that are in no unit, such as locked ones, at the last walk."""
         self._next_walk_s = 0.0
         self._to_fetch = _NO_RUNS
-        """Runs to prefetch as soon as the bandwidth permits it. Each walk discards them."""
-        self._exhausted = False  # no page of the units can be paged out until the next scan
+        """Runs of pages to prefetch as soon as the bandwidth permits. Each walk discards them."""
+        self._exhausted = False  # true: no page of the units can be paged out until the next scan
         self.paged_out_bytes = 0
         self.prefetched_bytes = 0
         self.returned_bytes = 0
@@ -90,8 +90,8 @@ class Keeping:
             if time.monotonic() < self._next_walk_s:
                 return ""
             self.walk()
-            # Read the size again: if the group had changed, the argument `resident_bytes` counts
-            # shared pages once for each process.
+            # Read the size again: if the group had changed before the walk, the argument
+            # `resident_bytes` counts shared pages once for each process.
             resident = self._memory.resident_bytes() // PAGE_BYTES
             excess = excess_pages(resident, budget)
             if not excess:

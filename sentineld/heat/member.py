@@ -2,9 +2,9 @@
 """Opens a process that a session manages without the shim, and checks that the caller may manage
 it.
 
-A process under the shim agrees to be managed when it sends its hello. The processes here have not
-agreed. A user other than root may manage only a process whose memory that user could read anyway
-(see observe/peer.py).
+By sending a hello, its first message to the daemon, a process under the shim agrees to be managed.
+The processes here have not agreed. A user other than root may manage only a process whose memory
+that user could read anyway (see observe/peer.py).
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Members:
 
     def refusal(self) -> SentinelError:
         """The error that says why the target cannot be managed. Call this only if the target has
-        no members, or if its root is not a member."""
+        no members, or is a tree whose root is not a member."""
         target = self._target
         errors = list(self._left_out.values())
         error = self._left_out.get(target.pid) or (errors[0] if errors else None)

@@ -151,7 +151,8 @@ class SessionMemory:
         return np.concatenate(found)
 
     def _runs_within(self, member: Member, ranges: Table) -> list[Table]:
-        """The session's runs within a member's ranges; empty if the member has left."""
+        """The swappable pages in these ranges of a member, as runs with the session's page numbers.
+        Empty if the member has left."""
 
         def one(member: Member) -> Table:
             parts = [

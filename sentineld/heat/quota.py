@@ -11,7 +11,7 @@ import threading
 from sentineld.heat.target import PROCESSES_MAX, Target
 
 DESCRIPTORS_PER_PROCESS = 3
-"""The pidfd of the target, and the pidfd and the pagemap file of the member."""
+"""A pidfd in target.py (none for a cgroup), and a pidfd and a pagemap file in member.py."""
 USER_SHARE = 1 / 4
 """Share of the daemon's descriptors that the processes of one user may take."""
 

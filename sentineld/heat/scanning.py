@@ -21,7 +21,7 @@ WARM_UP_SCANS = 4
 """Scans after which the temperatures are known: until then, all units look alike."""
 BUSY_S_MAX = 20.0
 """Time limit, from the beginning of a scan, for waiting until DAMON is free. A training that is
-profiled can use DAMON for much longer, and may itself wait for memory of this session."""
+profiled can use DAMON for much longer, and may itself wait until this session releases memory."""
 SAMPLES_MAX = 1024
 """Maximum number of pages that one scan samples. A larger number makes a scan take more CPU
 time."""

@@ -23,8 +23,8 @@ ROOM_SHARE = 1 / 8
 """Room that a session reports beyond the size of its processes, as a share of this size. The
 processes can grow into it at once."""
 STALE_SHARE = 1 / 32
-"""The session reports a new size if less than this share of the size is left as room, or more than
-twice ROOM_SHARE."""
+"""The session reports a new size if the reported size leaves the processes less room than this
+share of their present size, or more than twice ROOM_SHARE of it."""
 
 STUCK_S = 10.0
 """If a session waits for its share and has got no memory for this time, it stops waiting, because

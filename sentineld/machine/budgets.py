@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sum of the sessions' budgets, which is limited by the fast tier's capacity."""
+"""The sum of the sessions' budgets, limited by the size of the fast tier or shared budget."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Budgets:
         is.
 
         Only settle() lowers a budget, because a plan for the larger budget may still be live.
-        Raises SentinelError if the tier has no room.
+        Raises SentinelError if the sum of all budgets would exceed the capacity.
         """
         with self._lock:
             self._require(holder, budget_bytes)
             self._held[holder] = max(self._held.get(holder, 0), budget_bytes)
 
     def grow(self, holder: Hashable, budget_bytes: int) -> int:
-        """Raise the holder's budget to budget_bytes, or as far as the tier has room; returns its
-        budget. A budget that is already larger stays as it is."""
+        """Raise the holder's budget to budget_bytes, or as far as the capacity permits. Returns the
+        holder's budget. A budget that is already larger stays as it is."""
         with self._lock:
             held_bytes = self._held.get(holder, 0)
             free_bytes = self._capacity_bytes - sum(self._held.values())
@@ -55,7 +55,8 @@ class Budgets:
             return held_bytes
 
     def settle(self, holder: Hashable, budget_bytes: int) -> None:
-        """Lower the holder's budget to budget_bytes, for example the live plan's; 0 removes it."""
+        """Lower the holder's budget to budget_bytes, for example to the live plan's budget. 0
+        removes it."""
         with self._lock:
             if budget_bytes:
                 self._held[holder] = budget_bytes

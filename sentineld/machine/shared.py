@@ -23,9 +23,9 @@ from sentineld.plan.division import (
 from sentineld.plan.ranks import as_one, split
 
 GAIN_MIN = 0.005
-"""A permitted division is replaced only if the new one lowers the weighted sum of the slowdowns by
-more than this share of the sum. The threshold exists because each replacement makes sessions plan
-again."""
+"""If the present division is still permitted (see division.py), a new one replaces it only if this
+lowers the weighted sum of the slowdowns by more than this share of the sum. The threshold exists
+because each replacement makes sessions plan again."""
 MIB = 1 << 20
 
 
@@ -34,7 +34,7 @@ class Share:
     """A session's part of the shared budget, and the figures that explain its size."""
 
     size_bytes: int  # the shared budget
-    sessions: int  # number of sessions among which it is divided; a job counts as one
+    sessions: int  # number of sessions that share the budget; a job counts as one
     ranks: int  # number of sessions that belong to this session's job; 1: no job
     weight: float
     least_bytes: int

@@ -104,8 +104,8 @@ class Schedule:
         batch_pages: maximum number of pages in a batch.
         ahead_pages: maximum number of pages in a batch of early demotions while promotions are
             queued. None: batch_pages.
-        exact: see Memory. If true, a batch ends before the first move for which the process does
-            not wait, or waits only at a later boundary than for the moves before it; see _take().
+        exact: see Memory. If true, a batch also ends before the first move for which the process
+            waits only at a later boundary than for the move before it, or not at all; see _take().
         """
         queue = self.queue
         take = partial(self._take, exact=exact)

@@ -77,8 +77,8 @@ def measure(
 
 
 def measure_bytes_per_s(tiers: Tiers) -> Tiers:
-    """Return the tiers with the slower direction's bandwidth, or unchanged if measuring fails; then
-    the reason is logged."""
+    """Return the tiers with the slower direction's bandwidth. If measuring fails, logs the reason
+    and returns the tiers unchanged."""
     try:
         rates = measure(tiers)
     except SentinelError as error:

@@ -179,7 +179,7 @@ class Charge:
 
         barriers_hold: whether the process waits at each barrier until the barrier's moves are done.
         If not, the births of the current stretch are charged as soon as the stretch begins, even if
-        the moves for which the barrier before it waits are not done.
+        the moves of the barrier at the stretch's beginning are not done.
         """
         with self._lock:
             stretch, born = self._moment(barriers_hold)

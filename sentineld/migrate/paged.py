@@ -55,7 +55,7 @@ class PagedMemory:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """segment: the residency map, which the pager writes.
-        paging: the queues of evictions and fetches, which are part of the segment.
+        paging: the queues of evictions and fetches, in the same shared memory as the map.
         wake_fd: see ShimLink; this object duplicates it."""
         self.batch_pages = self.ahead_pages = BATCH_PAGES
         self._segment, self._paging = segment, paging

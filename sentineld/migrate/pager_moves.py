@@ -106,8 +106,8 @@ class PagerMoves:
         return True
 
     def stall_decisions(self) -> Decisions:
-        """Return zeros: on paged tiers there are no stall trials, because accesses to pages that
-        are not in memory wait in the pager."""
+        """Return zeros: on paged tiers there are no stall trials (plan/stall_trial.py), because
+        accesses to pages that are not in memory wait in the pager."""
         return Decisions(0, 0, 0)
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:

@@ -63,8 +63,8 @@ class ProcessPorts:
     unmanaged_bytes: Callable[[], int] = lambda: 0
     """Returns the tensor bytes outside heap and arena; they are charged to the budget too."""
     clock: Clock = field(default_factory=Clock)
-    """Tells the time for stall trials, and waits for the end of moves that `memory` only imitates;
-    tests replace it with a virtual clock."""
+    """Tells the time for stall trials (plan/stall_trial.py), and waits for the end of moves that
+    `memory` only imitates; tests replace it with a virtual clock."""
     ended: Callable[[str], None] = lambda _: None
     """Called once from the mover's thread, with the reason, if an error stops the mover."""
 

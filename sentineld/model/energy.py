@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The energy model: computes the joules of a step from core seconds and the bytes of each tier.
+"""The energy model: the joules of a step, from core seconds and the bytes each tier transfers.
 
     energy of a step = busy core seconds    x CORE_W
                      + waiting core seconds x WAITING_CORE_W
                      + for each tier: bytes read    x energy to read a byte
                      + for each tier: bytes written x energy to write a byte
 
-A core is busy while it computes for the training or copies moved pages. A core is waiting while a
-thread of the training waits on it for moves or for a disk.
+A core is busy while it computes for the training or copies moved pages. A core is waiting while the
+thread of the training that it runs waits for moves or for a disk.
 
 The model is used where no energy can be measured: in the simulator, on emulated tiers, and on
 machines without RAPL. Its results are always marked as modelled. docs/explanation/energy.md has the
@@ -15,8 +15,8 @@ sources of the constants and the model's limits.
 
 As in the timing model, the processor's caches are assumed to serve accesses to tensors smaller than
 timing.CACHED_BYTES. The energy model counts no energy for these accesses. On paged tiers, an access
-to a slow page, of a tensor of any size, reads the page from the file and writes it to memory; if
-the access changes the page, the page is also read from memory and written to the file.
+to a slow page of any tensor, small or large, reads the page from the file and writes it to memory.
+If the access changes the page, the page is also read from memory and written to the file.
 
 In the shapes of arrays, A is the number of rows in Profile.accesses.
 """

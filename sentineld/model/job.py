@@ -2,8 +2,9 @@
 """The job (the distributed training) to which a process belongs, and the process's rank in it.
 
 The shim reads both from the environment variables of torchrun, similar launchers and Slurm, and
-sends them with its hello under the key "job". The key is optional, so a daemon or shim that does
-not support it still works, and no new protocol version is needed.
+sends them to the daemon in its first message, the hello, under the key "job". The key is
+optional, so a daemon or shim that does not support it still works, and no new protocol version is
+needed.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ PART_DTYPE = np.dtype(
 MOVE_DTYPE = np.dtype(
     [
         ("boundary", "<u4"),  # may start when the process passes this boundary
-        # The move should be complete at this boundary. If deadline <= boundary, it is a boundary
-        # of the next step.
+        # The move should be complete at this boundary. If deadline <= boundary, the deadline is a
+        # boundary of the next step.
         ("deadline", "<u4"),
         ("tensor", "<u4"),  # row in the profile's tensors
         ("space", "u1"),  # Space

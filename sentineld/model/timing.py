@@ -124,7 +124,7 @@ class Timing:
         """(A,): time of each access row if all of its pages are on the fast tier.
 
         If the times of a stretch's rows add up to more than the stretch's time, they are scaled
-        down: the processor's caches served some of the accesses.
+        down to it: the processor's caches are assumed to have served some of the accesses.
         """
         rows = profile.accesses
         own = np.where(

@@ -58,7 +58,7 @@ class Capabilities:
     writes: bool  # sees memory that is written
     distinguishes_writes: bool  # distinguishes written memory from memory that is only read
     births: bool  # first touches are marked
-    nodes: bool  # each access has the node that served it
+    nodes: bool  # reports the node that served each access
     frequency: bool  # heat grows with the number of accesses
     exact: bool  # reports all accesses of the kinds that it sees, and nothing else
     epochs: bool  # accesses are reported for each stretch, not only for each step

@@ -53,7 +53,8 @@ class Cgroup:
         found: dict[int, None] = {}
         for folder, inner, _, fd in os.fwalk(".", dir_fd=self._fd):
             if folder.count("/") == LEVELS_MAX:
-                # Raise no error: otherwise, one user could end the session of a shared cgroup.
+                # Raise no error: otherwise, a user who nests too many cgroups could end a session
+                # that also manages other users' processes.
                 inner.clear()  # fwalk() then does not enter these folders
             try:
                 with os.fdopen(_open_list(fd)) as file:

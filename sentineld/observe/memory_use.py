@@ -33,8 +33,8 @@ _ROLLUP_FIELDS = ("Anonymous", "Pss_Anon", "Swap", "SwapPss", "Pss_Shmem")
 class Sharing(NamedTuple):
     """Sizes of the memory that a process shares with other processes.
 
-    If N processes map a page, the part of each of them is 1/N of the page. The sum over these
-    processes therefore counts the page once.
+    If N processes map a page, the part of each of them is 1/N of the page. The sum of the parts of
+    all these processes is therefore the whole page.
     """
 
     anonymous_bytes: int = 0  # resident anonymous memory, minus the process's part of it
@@ -69,7 +69,7 @@ def read_memory_use(pid: int, proc: Path = Path("/proc")) -> MemoryUse:
 def resident_bytes(pid: int, proc: Path = Path("/proc")) -> int:
     """Resident anonymous bytes, from /proc/PID/statm, which takes less time to read than
     /proc/PID/status. Raises ProcessLookupError if the process or its main thread has exited: the
-    kernel then shows no memory, even if other threads still use it."""
+    kernel then shows no memory, even if other threads of the process still run."""
     size, resident, shared = _statm(pid, proc)
     if not size:
         raise ProcessLookupError(errno.ESRCH, f"process {pid} has no memory")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel module's backend: reads and writes of every page, with node and epoch."""
+"""The kernel module's backend: observes reads and writes of every page, with node and epoch."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ModuleWatch:
             self.sampler.arm(start, size)
 
     def poll(self) -> None:
-        """Do nothing: the module's log is assumed to have room for all records of a window."""
+        """Do nothing: the log is assumed to have room for all records of a window (backend.py)."""
 
     def end(self) -> Areas:
         """Disarm the pages and return the accessed ones.

@@ -35,11 +35,11 @@ class PagingCounts:
     waits: int
     """The number of accesses in `births_by_fault` that waited for a page frame."""
     fault_reads: int
-    """Reads of FAULT_BYTES made by the pager's thread that serves faults. A read is not counted if
-    its fault also reads ahead (this affects the read's time), or if the read took longer than
-    50 ms. If several faults are raised at the same time, this thread makes only the read of the
-    last fault. If no page frame is free, it makes no read. Other threads make the remaining
-    reads."""
+    """Reads of FAULT_BYTES (model/timing.py) made by the pager's thread that serves faults. A read
+    is not counted if its fault also reads ahead (this affects the read's time), or if the read took
+    longer than 50 ms. If several faults are raised at the same time, this thread makes only the
+    read of the last fault. If no page frame is free, it makes no read. Other threads make the
+    remaining reads."""
     fault_read_ns: int
     """Total time of the reads in fault_reads. The time of a read begins when the pager's thread has
     read the fault's event, and ends when the pages have arrived. It does not contain the time to
@@ -60,7 +60,7 @@ class PagingCounts:
     """Pages whose fetch was begun by moves of the live layout."""
     late_moves: int
     """Late fetches of the live layout. A late fetch moved pages after its deadline, or was
-    incomplete when it became obsolete."""
+    incomplete at the boundary at which it became obsolete (sentinel_move.end)."""
 
 
 class PagingSegment:

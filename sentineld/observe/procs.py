@@ -36,9 +36,10 @@ TREE_MAX = 256
 """Maximum number of processes that are followed in one tree. Each of them takes a descriptor of the
 daemon. A training has one child process for each data-loader worker."""
 DESCRIPTORS_SHARE = 1 / 8
-"""Share of the daemon's descriptors that the descendants in all trees may take. This share is
-left over if there are as many sessions as session_limits() (shim_server.py) permits, with about ten
-descriptors each, and one user's processes without the shim take a quarter of the descriptors."""
+"""Share of the daemon's descriptors that the descendants in all trees may take. This much is still
+free if there are as many sessions as session_limits() (shim_server.py) permits, with about ten
+descriptors each, and if the processes that one user has attached without the shim also take their
+largest share (USER_SHARE in heat/quota.py, a quarter)."""
 
 
 def descendant_limits() -> Limits:
@@ -123,7 +124,7 @@ class ProcessWatcher:
         """Watch a process and its descendants; each existing descendant is reported as a fork.
 
         If the process belongs to the tree of an ancestor, the process and its descendants become a
-        tree of their own. A descendant that is itself tracked keeps its own tree.
+        tree of their own. A descendant for which track() was called earlier keeps its own tree.
 
         uid: the user whose limit on descendants applies.
 

@@ -51,7 +51,7 @@ class ResidencySegment:
                 raise mismatch(NAME, "its part for paged memory is out of bounds")
             self.paging = PagingSegment(np.frombuffer(mapped, protocol.PAGING_DTYPE, 1, offset))
         self.flight: FlightSegment | None = None
-        """The batch in flight; None if the process has a pager."""
+        """The batch of pages in flight (flight_segment.py); None if the process has a pager."""
         if offset := int(fixed["flight_offset"]):
             if offset % 8 or offset > size or protocol.FLIGHT_DTYPE.itemsize > size - offset:
                 raise mismatch(NAME, "its part for the batch in flight is out of bounds")

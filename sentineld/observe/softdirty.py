@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The soft-dirty backend: written pages, on any kernel with soft-dirty bits.
+"""The soft-dirty backend: finds written pages, on any kernel with soft-dirty bits.
 
 Clearing the bits write-protects the whole process, so the next write to each page costs a minor
 fault. The process opens its own /proc files clear_refs and pagemap and sends the descriptors,

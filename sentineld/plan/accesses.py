@@ -23,8 +23,8 @@ from sentineld.plan.layout import cut_at_regions
 from sentineld.plan.slack import sizes_of
 
 HIDDEN_PS_MAX = 1e15
-"""Largest time, in ps, that a row with the flag HIDES may have (HIDDEN_PS_MAX in
-shim/native/layout.c)."""
+"""Largest `slow_ps` that a row with the flag HIDES (see _with_hidden()) may have. It equals
+HIDDEN_PS_MAX in shim/native/layout.c."""
 
 HEAP_BYTES_MAX = 1 << 44
 """An address that is at least this number of bytes above the heap's base is outside the heap."""
@@ -49,6 +49,8 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     up the size of the slot's latest tensor and counts only the pages of that tensor. In the stretch
     of the tensor's birth, these rows also have the flag AFTER. The shim then counts the access only
     when the next stretch begins, because the tensor's size is unknown before its birth.
+
+    The table also has the rows that _with_hidden() adds.
     """
     rows, tensors = profile.accesses, profile.tensors[profile.accesses["tensor"]]
     pages = tensor_pages(profile)[rows["tensor"]]

@@ -58,8 +58,9 @@ def _delays(plan: Plan, profile: Profile) -> Integers:
         boundary = int(moves["boundary"][row])
         here = overlapping(places, moves[row])
         alive = here & transient & ((boundary - birth) % count < length)
-        # Numbers of stretches since the demotion's boundary. `ends`: at the last stretch of each
-        # tensor that is alive on the demoted pages. `promoted`: at each promotion of these pages.
+        # `ends` and `promoted` count stretches from the demotion's boundary on: `ends` to the last
+        # stretch of each tensor that is alive on the demoted pages, `promoted` to each promotion of
+        # these pages.
         ends = (birth + length - 1 - boundary)[alive] % count
         up = overlapping(moves, moves[row]) & (moves["tier"] == 0)
         promoted = (moves["boundary"][up].astype(np.int64) - boundary) % count

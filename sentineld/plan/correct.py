@@ -65,8 +65,8 @@ no new plan, the next correction also comes at least this number of steps later.
 latency of faults have other rules; see fault_latency.py."""
 
 PATIENCE_STEPS = 8
-"""If a plan was corrected early, the bandwidth and times that the next plan assumes are not
-corrected before the next plan has been live for this number of steps. Each further early correction
+"""If a plan was corrected early (see EARNED_STEPS), the next plan has to be live for this number of
+steps before the bandwidth and times that it assumes may be corrected. Each further early correction
 doubles this minimum age."""
 PATIENCE_STEPS_MAX = 4096
 EARNED_STEPS = 512
@@ -172,8 +172,8 @@ class Corrector:
     def needs_times(self) -> bool:
         """Whether timed() should be called with measured times of stretches.
 
-        The times are needed if the bandwidth is as assumed, but moves are late or the process waits
-        for moves.
+        The times are needed if moves are late or the process waits for moves, although the measured
+        bandwidth is not too low.
         """
         recent = self._since(RECENT_STEPS)
         return (

@@ -33,8 +33,9 @@ UNITS_MIN = 256
 UNITS_PER_SESSION = 8
 """Minimum number of units per session; it matters if more than 32 sessions have curves."""
 CURVES_DIVIDED_MAX = 64
-"""If more sessions than this have a curve, each gets its equal share. The time of a division
-grows with the third power of this number, and other users' processes can start many sessions."""
+"""If more sessions than this have a curve, each session gets its equal share. The time of a
+division grows with the third power of the number of curves, and any user can start many
+sessions."""
 UNIT_VALUE_MIN = 1e-6
 """A unit of memory that reduces the weighted sum of the slowdowns by less than this stays free. A
 session that starts later can then use it without a wait for other sessions."""
@@ -208,8 +209,8 @@ def spare_parts(
     size_bytes: int, members: Sequence[Member], shares_bytes: Sequence[int]
 ) -> list[int]:
     """The spare memory that each session gets in addition to its share (shares_bytes), in bytes.
-    Only sessions with a size_bytes get some, in proportion to their weights, and at most up to
-    their size_bytes and their maximum."""
+    Only sessions with a size_bytes get some, in proportion to their weights. Share and spare memory
+    together are at most the session's size_bytes and its maximum."""
     room = [
         min(one.size_bytes or 0, one.terms.most_bytes or math.inf) - share
         for one, share in zip(members, shares_bytes, strict=True)

@@ -14,8 +14,8 @@ class Lives:
     """The lives of N chunks, by position of each chunk's lifetime; see Items."""
 
     value: Floats
-    """(N,): the worth of each life minus its costs, in page accesses (in policies/lp/dual.py: in ns
-    per page). 0 if it was not computed."""
+    """(N,): the sum of the gains of each life (Gains in policies/lp/relax.py), in page accesses (in
+    policies/lp/dual.py: in ns per page). 0 if it was not computed."""
 
     fast: Mask
     """(S, N): whether the chunk is fast when the position begins. A move that starts in a position

@@ -16,14 +16,14 @@ from sentineld.model.records import PAGE_BYTES
 from sentineld.plan.division import Curve, Member, Terms, equal_shares
 
 RANKS_WITH_CURVE_MAX = 32
-"""A job with more ranks has no curve: the time to compute the curve grows with the square of the
-number of ranks, and other users' processes can claim to be ranks of large jobs."""
+"""A job with more ranks than this has no curve: the time to compute the curve grows with the square
+of the number of ranks, and the processes of any user can claim to be ranks of large jobs."""
 
 
 def as_one(ranks: Sequence[Member]) -> Member:
     """The ranks of a job as one member. Its weight is the largest of the ranks' weights; its
     minimum is the sum of their minimums. Its maximum is the sum of their maximums, or unlimited
-    if a rank's is. It has a curve if all ranks have one, and if there are at most
+    if a rank has no maximum. It has a curve if all ranks have one, and if there are at most
     RANKS_WITH_CURVE_MAX ranks."""
     if len(ranks) == 1:
         return ranks[0]
@@ -109,8 +109,9 @@ def _slowest(curves: Sequence[Curve]) -> Curve | None:
 
 
 class _Steps:
-    """A curve as a function that never rises: the slowdown at a budget is the least slowdown of all
-    budgets up to this one. A budget is left out if neither it nor a smaller budget has a plan."""
+    """A curve, changed so that it never rises: the slowdown at a budget is the least slowdown of
+    this budget and all smaller ones. Budgets below the smallest one that has a plan are left
+    out."""
 
     def __init__(self, curve: Curve) -> None:
         slowdowns = np.minimum.accumulate(np.asarray(curve.slowdowns, np.float64))

@@ -33,7 +33,8 @@ STEPS_PER_BOUNDARY = 2
 """Number of steps that the trial of one boundary takes, as in the paper."""
 
 TIE = 0.001
-"""The process stalls only if stalling shortens the step by more than this share of its time."""
+"""The process stalls only if stalling shortens the step by more than this share of the step's
+time."""
 
 
 class Decisions(NamedTuple):

@@ -15,8 +15,9 @@ from sentineld.model.profile import Kind, Profile
 class Coverage:
     """Counts of attributed and unattributed accesses of one profile.
 
-    A page counts once for each stretch that accesses it. In untold_pages and, for backends without
-    epochs, in unattributed_pages, a page counts once, no matter how many stretches access it.
+    A page counts once for each stretch that accesses it. In two cases, it counts only once, no
+    matter how many stretches access it: in untold_pages, and, if the backend has no epochs, in
+    unattributed_pages.
     """
 
     source: str  # as in Profile

@@ -48,8 +48,8 @@ _CLASS = np.array([-1 if name is None else CLASSES.index(name) for name in _CLAS
 class TensorFaults:
     """Faults per step, averaged over the recorded steps before the access step."""
 
-    by_tensor: npt.NDArray[np.float64]  # by [row of the profile's tensors, index in CLASSES]
-    elsewhere: npt.NDArray[np.float64]  # by index in CLASSES: faults on no tensor of the profile
+    by_tensor: npt.NDArray[np.float64]  # by row of the profile's tensors and index in CLASSES
+    elsewhere: npt.NDArray[np.float64]  # faults on no tensor of the profile, by index in CLASSES
     steps: int  # number of recorded steps before the access step
 
 

@@ -44,13 +44,13 @@ class SessionSnapshot:
     steps: int = 0
     boundaries: int = 0  # boundaries passed in the current step, not counting boundary 0
     moved_bytes: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    """(direction, reason, result) -> bytes. direction: promote or demote. result: moved, skipped or
+    """Bytes by (direction, reason, result). direction: promote or demote. result: moved, skipped or
     failed. reason: the move's origin (plan, initial, heal) or the cause of the skip or failure."""
     late_moves: int = 0
     barrier_timeouts: int = 0
     barrier_wait_ns: int = 0
     stalls: Mapping[str, int] = field(default_factory=dict)
-    """Decision (stall, leave or undecided) -> number of boundaries. These boundaries are the
+    """Number of boundaries by decision (stall, leave or undecided). These boundaries are the
     deadlines of the live plan's late promotions (Plan.late)."""
     diverged_steps: int = 0
     corrections: Mapping[str, int] = field(default_factory=dict)  # corrected plans, by cause
@@ -60,7 +60,7 @@ class SessionSnapshot:
     fast_share: float | None = None  # fast share of the last metered step, 0..1
     plan_duration_s: float | None = None  # time to make the live plan
     step_joules: Mapping[str, float] = field(default_factory=dict)
-    """Source (rapl or modelled) -> mean energy of a step under the live plan. At most one source
+    """Mean energy of a step under the live plan, by source (rapl or modelled). At most one source
     has a value."""
     page_faults: Mapping[str, int] = field(default_factory=dict)  # by kind; counted by eBPF
     page_accesses: Mapping[str, int] = field(default_factory=dict)

@@ -18,7 +18,7 @@ class State(StrEnum):
     REGISTERED = "registered"  # not attached; steps are recorded only for `sentinelctl record`
     ATTACHED = "attached"  # recording begins with the next step
     WARM_UP = "warm-up"
-    ALLOCATION = "allocation"  # steps are recorded until the shape of the plan is chosen
+    ALLOCATION = "allocation"  # steps are recorded until it is clear which shape a plan must fit
     ACCESS = "access"  # one step runs under page sampling and torch.profiler
     PLANNING = "planning"
     ENTERING = "entering"  # the layout was sent; the process has not taken it yet
@@ -36,7 +36,7 @@ _NEXT: dict[State, frozenset[State]] = {
     State.PLANNING: frozenset({State.ENTERING, State.ALLOCATION}),
     State.ENTERING: frozenset({State.MANAGED, State.ALLOCATION}),
     # ENTERING follows if another plan is made for the same steps: a corrected plan, or a plan for
-    # another budget or policy.
+    # another budget, policy or placement of tensors.
     State.MANAGED: frozenset({State.ALLOCATION, State.ENTERING}),
     State.ENDED: frozenset(),
 }

@@ -28,7 +28,7 @@ class Requests:
     """The current request of one session, if any. All calls come from the session's thread."""
 
     def __init__(self, link: ShimLink, machine: Machine, sample: Callable[[], Sampling]) -> None:
-        """sample: returns the session's Sampling by the module; raises SentinelError."""
+        """sample: returns a Sampling that uses the kernel module; raises SentinelError."""
         self._link = link
         self._machine = machine
         self._sample = sample

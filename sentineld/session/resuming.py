@@ -68,8 +68,8 @@ class Resuming:
                 driver.attach(None, None)
         elif rule.manage:
             self._attachment.rule = rule.origin
-            # attach() checks that the process has not exited. If it has not, its ID was not reused,
-            # so the rule was compared with this process.
+            # attach() checks that the process has not exited. If it has not, its PID was not
+            # reused, so matching_rule() has examined this process and no other.
             driver.attach(FastBudget.parse(rule.fast) if rule.fast else None, rule.policy or None)
         else:
             driver.lifecycle.explain(f"left alone by {rule.origin}")

@@ -151,8 +151,8 @@ class Session:
         self._commands.put(take)
         return go_on
 
-    # Verbs. Each blocks until it is done, and raises SentinelError if it fails. gone: set when the
-    # caller has hung up; the verb is then cancelled.
+    # Verbs: actions for clients of the daemon. Each blocks until it is done, and raises
+    # SentinelError if it fails. gone: set when the caller has hung up; the verb is then cancelled.
 
     def attach(
         self,
@@ -194,7 +194,7 @@ class Session:
 
     def _wait_entered(self, gone: threading.Event) -> None:
         """Wait while another plan replaces the live plan. During this time the state is ENTERING,
-        in which the driver refuses the verb."""
+        in which the driver would refuse the caller's verb."""
         while self.lifecycle.state is State.ENTERING and self.following.managed is not None:
             if gone.wait(RECORDING_POLL_S):
                 raise hung_up()
@@ -223,7 +223,7 @@ class Session:
         self._thread.join(timeout_s)
 
     def not_yet(self, what: str) -> SentinelError:
-        """The error for a verb that the current state does not allow."""
+        """The error for a verb, such as meter(), that the current state does not allow."""
         return self._driver.not_yet(what)
 
     def _call(self, function: Callable[[], Result], gone: threading.Event) -> Result:
@@ -331,8 +331,8 @@ class Session:
         except EOFError:
             self._driver.end("the process does not read its socket")
         except ProcessLookupError:
-            # The process has exited, and a call to the module or to move_pages() failed before the
-            # next check of the pidfd could detect the exit.
+            # The process has exited, and a call to the kernel module or to move_pages() failed
+            # before the next check of the pidfd could detect the exit.
             self._driver.end(EXITED)
         except (OSError, RuntimeError) as error:
             # An error of the daemon: an OSError such as EMFILE, or a RuntimeError because no thread

@@ -4,7 +4,7 @@
 For tiers whose accesses overlap (Overlap.TIERS), this model assumes that all accesses of a stretch
 are outstanding when the stretch begins, and that each tier serves its accesses one after another at
 its bandwidth. On average, an access then waits for half of the time in which its tier is busy. So
-the latencies of a stretch are equal if and only if both tiers are busy for the same time. The
+both tiers have the same latency in a stretch if and only if they are busy for the same time. The
 stretch then takes the least time that the timing model allows. If accesses to the two tiers do not
 overlap, no access waits for another one, and the latencies do not depend on the load.
 """

@@ -178,15 +178,15 @@ class World:
         """Begin a stretch on paged tiers: pages that were born slow in the previous stretch are
         written to the file. The new stretch's accesses fault on slow pages and change pages.
 
-        busy_ns: (C,), time to fetch the touched share of a slow page of each cell from the file
-            after a fault.
-        touched: (C,), share of each cell's pages that the stretch touches. If their promotion is
-            queued, the touched pages stay in fast memory after the fault. The other pages stay
-            slow, and their promotion stays queued.
+        busy_ns: (C,), time in which faults fetch the touched pages of each cell from the file,
+            averaged over all pages of the cell: each slow page of the cell adds this time.
+        touched: (C,), share of each cell's pages that the stretch touches. After the fault, touched
+            pages stay in fast memory if their promotion is queued and memory has room. The pages
+            that are not touched stay slow, and their promotion stays queued.
         changed: (C,), whether the stretch writes to the cell's pages.
-        back_ns: (C,), time to write the touched share of a page of each cell back to the file. It
-            is charged for pages that a fault fetches but that do not stay in fast memory. These
-            pages count as slow again after the access.
+        back_ns: (C,), time to write the touched pages of each cell back to the file, averaged in
+            the same way. It is charged for pages that a fault fetches but that do not stay in fast
+            memory. These pages count as slow again after the access.
         """
         if unwritten := int(self._unwritten.sum()):
             self._busy_ns += unwritten * self.demote_ns

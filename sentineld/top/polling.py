@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks the daemon for its state at intervals, in a thread.
 
-This thread and the threads of actions are created with daemon=True, so the program can end while
-a request is under way. sentineld then cancels the request.
+This thread and the threads that run the user's actions (app.py) are created with daemon=True, so
+the program can end while a request is under way. sentineld then cancels the request.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Rates:
 
 
 class Mark(NamedTuple):
-    """Time of the first reading in which a session's step counter had this value."""
+    """Time of the first reading in which a session's step counter had the value `step`."""
 
     time_ns: int
     step: int

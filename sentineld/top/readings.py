@@ -2,7 +2,8 @@
 """The daemon's answers to the verbs `status` and `residency`, as the live view reads them.
 
 A daemon of an earlier version leaves fields out; they then have the defaults of the classes below.
-Names of layers and reasons come from trainings of other users, so they are made printable.
+Names of layers and the texts in `reason` come from trainings of other users, so they are made
+printable.
 """
 
 from __future__ import annotations

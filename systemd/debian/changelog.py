@@ -2,8 +2,8 @@
 """Prints debian/changelog: one entry, from CHANGELOG.md and the package's version.
 
 The arguments are the source folder, the date in seconds since 1970, and optionally the version to
-print. The default is the package's version if CHANGELOG.md has a section for it. Otherwise it is
-this version with ~DATE, which sorts before the release.
+print. The default is the package's version if CHANGELOG.md has a section for it. Otherwise, ~DATE
+is appended to it, so that the printed version sorts before the release.
 """
 
 from __future__ import annotations

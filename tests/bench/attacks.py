@@ -6,11 +6,11 @@ have a daemon of their own, which manages no training. During all other attacks,
 manages a training; most of these attacks last longer here than in a normal run of the tests. The
 training has a CPU to itself; the daemon and the attackers share another CPU. Any program on the
 other CPU slows the training down, because the two CPUs share caches, memory and often a core. Each
-attack on the daemon that manages the training is therefore repeated as a control on a second
-daemon, which does not manage this training. The figure for the speed is the training's speed during
-the attack, divided by its speed during the control. Attacks that act on the training itself have
-neither a control nor this figure. Writes build/bench/attacks.json and prints a table with a row per
-attack. Needs an idle machine.
+attack on the daemon that manages the training is therefore repeated on a second daemon, which does
+not manage this training; this repetition is the control. The figure for the speed is the training's
+speed during the attack, divided by its speed during the control. Attacks that act on the training
+itself have neither a control nor this figure. Writes build/bench/attacks.json and prints a table
+with a row per attack. Needs an idle machine.
 """
 
 from __future__ import annotations

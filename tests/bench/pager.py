@@ -148,9 +148,9 @@ class Pager:
         return counts.bytes_written, counts.bytes_read
 
     def _move(self, evict: tuple[int, int], fetch: tuple[int, int]) -> None:
-        """Evict and fetch pages; each argument is (first page, number of pages). If a call
-        is incomplete, waits until the pager signals that it can make progress, and repeats it, as
-        the shim does."""
+        """Evict and fetch pages; each argument is (first page, number of pages). If the pager does
+        not take all pages at once, waits for its signal that it can take more, and passes it the
+        remaining ones, as the shim does."""
         (out, out_left), (into, into_left) = evict, fetch
         while out_left or into_left:
             if out_left:

@@ -74,8 +74,9 @@ def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def policies_table(rows: Sequence[Row]) -> str:
     """Format a line per policy and a line for the bound. A line has geometric means of the policy's
     slowdowns: one over the traces for each preset and fraction, and one over all cells. "energy" is
-    the geometric mean of energy_ratio() over all cells, and "/ bound" that of over_bound(). For a
-    policy that changes the step's work, the rows have a bound of its own."""
+    the geometric mean of energy_ratio() over all cells, and "/ bound" that of over_bound(). If a
+    policy changes the step's work, the bound in its rows is the policy's own; see rows_of() in
+    policies.py."""
     columns = sorted({(row["tiers"], row["fast_fraction"]) for row in rows})
     head = [
         "step / all-fast step",

@@ -3,10 +3,10 @@
 `python -m tests.bench.recomputable`.
 
 A hook for saved tensors (torch.autograd.graph.saved_tensors_hooks) gets each tensor that autograd
-saves. If an operator of the graph made the tensor, the operator's node may have saved the inputs.
-For a few operators without random numbers, this script computes the tensors again from these
-inputs and compares them bit for bit. It prints the share of all saved bytes that could be computed
-again in this way. docs/explanation/recomputation.md has results.
+saves. If an operator of the graph made the tensor, the operator's node may have saved the
+operator's inputs. For a few operators without random numbers, this script computes the tensors
+again from these inputs and compares them bit for bit. It prints the share of all saved bytes that
+could be computed again in this way. docs/explanation/recomputation.md has results.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from torch.autograd.graph import saved_tensors_hooks
 from tests.bench.models import MODELS
 
 CHAIN_MAX = 5
-"""Maximum number of operators that are executed one after the other."""
+"""Maximum number of operators that are executed one after the other to compute one tensor again."""
 
 MIB = 1 << 20
 
 
 class NotExecutedError(Exception):
-    """An operator is not executed again; the argument names its node."""
+    """This script does not execute the operator again; the argument is the type of its node."""
 
 
 class Classified:

@@ -221,9 +221,9 @@ def _colours(count: int) -> list[str]:
 
 
 def _limits(axes: Any, defaults: dict[str, Any], divisor: float) -> None:
-    """Set the limits of the value axis if the panel has a minimum. The range of values
-    goes from there to the panel's maximum or, without one, to the largest value. The axis is 8 %
-    longer than this range; if the range is empty, the axis has the length 1."""
+    """Set the limits of the value axis if the panel has a minimum. The range of values goes from
+    this minimum to the panel's maximum or, if the panel has none, to the largest value. The axis
+    is 8 % longer than this range; if the range is empty, the axis has the length 1."""
     low, high = axes.get_ylim()
     if "min" in defaults:
         low = defaults["min"] / divisor

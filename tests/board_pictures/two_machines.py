@@ -24,7 +24,8 @@ from tests.vm.training import wait
 
 FILES = REPOSITORY / "docs/prometheus"
 PLACE = "/mnt/prometheus"
-"""The folder for Prometheus's files, as a path in the root tree in which Prometheus runs."""
+"""The folder for Prometheus's files, as a path in the tree of the guests' image. Prometheus runs
+chrooted in this tree."""
 PORT = 9090
 TARGETS = '["node1:9464", "node2:9464"]'
 """The targets in sentineld-fleet.yml."""

@@ -172,7 +172,7 @@ def packed(values: np.ndarray[Any, Any], kind: str) -> dict[str, str]:
 
 
 def repeated(table: dict[str, str], index: np.ndarray[Any, Any]) -> dict[str, str]:
-    """A table with the values at these indices, modulo the length of the given table."""
+    """The table's values at these indices, each taken modulo the table's length."""
     values = unpacked(table)
     return packed(values[index % len(values)], table["type"])
 

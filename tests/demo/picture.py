@@ -51,7 +51,7 @@ def _residency(axes: pyplot.Axes, report: Report) -> None:
 
 
 def _times(axes: pyplot.Axes, report: Report) -> None:
-    """Draw the median of the runs' medians as a bar, and the timed steps as points."""
+    """Draw the median of the runs' medians as a bar, and each timed step as a short line."""
     for place, policy in enumerate(POLICIES):
         runs = runs_of(report, policy)
         median = statistics.median(step_seconds(run) for run in runs)

@@ -23,7 +23,7 @@ INSTRUCTION_PS = 333
 
 @dataclass(frozen=True)
 class Prices:
-    """Times in picoseconds; the position in a tuple is the node."""
+    """Times in picoseconds. The tuples are indexed by node."""
 
     instruction_ps: int
     load_ps: tuple[int, ...]  # of a cache miss

@@ -56,7 +56,7 @@ def assemble(
 
     runs: the guest's "run" events, each with the plugin's figures or None as "plugin".
     done: the guest's "done" event.
-    modelled: whether the step times are those of the modelled clock.
+    modelled: whether the step times are those of the modelled clock (see prices.py).
     more: further fields of the report.
     """
     for run in runs:

@@ -53,7 +53,8 @@ def step_seconds(run: Report) -> float:
 def best_fixed_share(page_touches: list[int], pages: int) -> float:
     """Share of touches that fast memory serves if it always holds the pages with the most touches.
 
-    page_touches: element k is the number of pages touched in exactly k stretches.
+    page_touches: element k is the number of pages touched in exactly k stretches; such a page has k
+        touches.
     pages: the number of pages that fit in fast memory.
     """
     total = sum(count * pages_ for count, pages_ in enumerate(page_touches))

@@ -163,7 +163,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--pause", type=float, default=0.0, metavar="SECONDS", help="sleep after each step"
     )
     parser.add_argument(
-        "--clock", type=Path, help="device memory with the time of the steps; see class Clock"
+        "--clock", type=Path, help="device with the clock that times the steps; see class Clock"
     )
     parser.add_argument("--wait-file", type=Path, help="build the model once this file exists")
     parser.add_argument(

@@ -48,8 +48,8 @@ class Trainer:
         clock: Path | None = None,
     ):
         """prefix: a command to run the training with, such as numactl. steps: number of steps; with
-        0, the training runs until kill(). clock: the device that has the time of the steps (class
-        Clock in train.py); None: the operating system's clock."""
+        0, the training runs until kill(). clock: the device whose memory holds the clock that times
+        the steps (class Clock in train.py); None: the operating system's clock."""
         self.name = name
         self._folder = tempfile.TemporaryDirectory(prefix="sentineld-demo-")
         self._go = Path(self._folder.name) / "go"

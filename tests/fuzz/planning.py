@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans in this process: a planning process for each plan would take most of the fuzzer's time."""
+"""Makes plans in this process: a new process for each plan would take most of the fuzzer's time."""
 
 from __future__ import annotations
 

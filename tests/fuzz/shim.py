@@ -112,8 +112,9 @@ class Daemon:
         """Set the script, and set the control words to the values that a terminated daemon leaves
         in them.
 
-        Also marks all moves as done: after a time-out, barriers wait again only when the moves have
-        caught up, so a time-out in an earlier input would otherwise affect this input."""
+        Also marks all moves as done. After a barrier's time-out, the shim skips all barriers until
+        that barrier's moves are done, so a time-out in an earlier input would otherwise affect this
+        input."""
         self._script = script
         done = int(self._words["position"][0])
         self.set(flags=0, heartbeat=0, moves_done=done, barrier_timeout_ns=0)

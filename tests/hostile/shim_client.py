@@ -81,8 +81,8 @@ class Segment:
         if head - self.word("ring_tail") + len(rows) > records:
             self.set(ring_lost=(self.word("ring_lost") + len(rows)) % (1 << 64))
             return False
-        # The indices are Python's integers, which cannot overflow: the attacks can set the head to
-        # any value up to 2^64 - 1.
+        # The attacks can set the head to any value up to 2^64 - 1. So the indices are computed as
+        # Python's integers, which cannot overflow.
         self._ring[[(head + number) % records for number in range(len(rows))]] = rows
         self.set(ring_head=(head + len(rows)) % (1 << 64))
         return True

@@ -182,7 +182,7 @@ def test_a_managed_training_keeps_its_budget_across_a_daemon_restart(run: Manage
     layout = run.status()["layout_id"]
     run.kill()
     run.daemon = Daemon(run.folder, *TIERS)
-    # Check this state at once: a correction can later replace the resumed plan.
+    # Check the resumed plan at once: a correction can later replace it.
     resumed = wait(lambda: (now := run.session()) and now["state"] == "managed" and now)
     assert resumed["reason"] == "resumed after the daemon's restart"
     assert resumed["layout_id"] == layout
@@ -292,8 +292,9 @@ def test_recurring_shapes_reuse_their_plans(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["sizes", pytest.param("trainer-padded", marks=pytest.mark.long)])
 def test_steps_of_varying_sizes_follow_one_plan(tmp_path: Path, kind: str) -> None:
     if kind == "sizes":
-        # If a batch has at most 42 samples, a layer norm's statistics take less than 4 KiB, and the
-        # shim does not see their allocations. The sizes lie on both sides of this limit.
+        # Each of a layer norm's statistics takes 4 bytes for each of a sample's 24 tokens (see
+        # train.py). With at most 42 samples in a batch, this is less than 4 KiB, and the shim does
+        # not see the allocation. The sizes lie on both sides of this limit.
         sizes = ("--sizes", "36", "40", "44", "48")
         run = ManagedRun(tmp_path, "transformer", *sizes, alone=REST)
     else:

@@ -163,7 +163,8 @@ def test_a_required_cgroup_is_not_skipped(
     monkeypatch.setenv(VARIABLE, "pager,cgroup")
     with failed("cgroup"), cgroups.cgroup(controller="none"):
         pass
-    # If v1 is mounted, the machine has cgroups, but need not have v2.
+    # If v1 is mounted, the machine has cgroups, as VARIABLE requires. It need not have v2, so tests
+    # that need v2 are skipped.
     with skipped() if mounted else failed("cgroup"), cgroups.cgroup("v2"):
         pass
 

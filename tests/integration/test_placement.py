@@ -56,8 +56,8 @@ class PlacedRun(ManagedRun):
         return {(one["bytes"], one["placed"]) for one in self.tensors() if one["placed"]}
 
     def tiers(self) -> dict[tuple[int, str], set[int]]:
-        """(tensor's bytes, tier on which it is placed) -> the tiers on which its resident pages
-        are now. Tensors with the same bytes and the same tier have one entry."""
+        """The tiers on which the resident pages of placed tensors are now. The keys are (a tensor's
+        bytes, the tier on which it is placed); tensors with equal keys have one entry."""
         while True:
             layout = self.status()["layout_id"]
             tensors = [one for one in self.tensors() if one["placed"]]
@@ -83,7 +83,8 @@ class PlacedRun(ManagedRun):
 
 @contextmanager
 def opened(pid: int, name: str) -> Iterator[int]:
-    """A descriptor for a process's memfd of this name: the one with the highest number."""
+    """Open a process's memfd of this name. If the process has several, open the one with the
+    highest descriptor number in the process."""
     fd = _open_memfd(pid, name)
     try:
         yield fd

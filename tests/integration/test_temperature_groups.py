@@ -319,8 +319,8 @@ def test_shared_memory_makes_no_false_peak(daemon: Daemon, program: Path) -> Non
         wait(lambda: len(only(daemon)["processes"]) == 2, "the child is not managed")
         wait_for_scans(daemon)
         assert only(daemon)["budget_bytes"] == pytest.approx(budget_bytes, rel=0.1)
-        # This reads the parent's swapped pages. They are then resident, and the child still has
-        # them in swap, so the two really need more memory.
+        # The checksum reads the parent's swapped pages. They are then resident, and the child still
+        # has them in swap, so the two really need more memory.
         assert root.tell("sum") == before
     finally:
         root.close()

@@ -28,8 +28,8 @@ pytestmark = [
 SHARED_MIB = 64
 SHARED = SHARED_MIB * MIB
 WARM_MIB, COOL_MIB = 44, 6
-"""Sizes of the hot sets. Both fit into the shared budget, but the larger one not into half of
-it."""
+"""Sizes of the hot sets. Together they fit into the shared budget, but the larger one does not fit
+into half of it."""
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver of the toy process, which an earlier daemon managed."""
+"""A session's Driver for the toy process (toyprocess.py), which an earlier daemon managed."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class ToyDriver:
         fast: str = str(7 * PAGE),
     ) -> None:
         """nodes: the tiers' nodes when the plan was saved. welcomed: whether an earlier daemon has
-        welcomed the program that the process runs. shared_fast: the shared budget, which the
-        session shares; "": it has a budget of its own. fast: the saved budget."""
+        answered the hello of the program that the process runs. shared_fast: the shared budget,
+        which the session shares; "": it has a budget of its own. fast: the saved budget."""
         self.linked = toy_linked(layout_id=LAYOUT_ID)
         substrate = ToySubstrate(ToyPages())
         config = Config(huge_pages="off", shared_fast=shared_fast)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that replays the toy plan's steps, on emulated pages."""
+"""A process that replays the steps of the toy plan (plan/toys.py), on emulated pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAST, SLOW = 1, 2
 
 
 def toy_linked(**words: int) -> Linked:
-    """A process that replays the plan, at the start of step 10. words: further control words."""
+    """A process that replays the toy plan, at the start of step 10. words: more control words."""
     return Linked(
         **words,
         heap_base=HEAP,

@@ -57,7 +57,7 @@ WRITE_MARKS = 'while read -r mark; do echo "$mark" > /dev/kmsg; done'
 each command that an emulated guest starts takes half a second of CPU time."""
 
 MARK_SECONDS = 300.0
-"""Time in which a mark must be in the log. Under emulation, a busy guest can be slow."""
+"""Time within which a mark must appear in the log. Under emulation, a busy guest can be slow."""
 
 COMPILED = ("sentineld/", "tests/vm/")
 """Folders whose Python modules put_tree() compiles."""

@@ -57,7 +57,7 @@ def test_only_the_watched_process_is_counted_by_kind_of_fault(report: dict[str, 
     faults = report["faults"]
     assert list(faults["counters"]) == [str(faults["observed"])]
     counted = faults["counters"][str(faults["observed"])]
-    # the counters include the Python interpreter's faults outside the region
+    # the counters include the Python interpreter's faults outside the region of inside/target.py
     assert counted["missing_write"] >= 1000
     assert counted["missing_read"] >= 500
     assert counted["protection_write"] >= 100

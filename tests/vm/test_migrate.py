@@ -148,8 +148,9 @@ def test_every_byte_of_the_schedule_is_accounted_for(outcome: Facts) -> None:
 
 
 def test_sampling_misses_no_access_during_moves(armed: Facts) -> None:
-    # Page accesses in a step: P (4 MiB) and S (2 MiB) in each of 8 stretches, Q (6 MiB) in one
-    # stretch, A (6 MiB) at its birth and in one later stretch. S is born once, A in every step.
+    # Page accesses in a step (see inside/stepper.py): P (4 MiB) and S (2 MiB) in each of 8
+    # stretches, Q (6 MiB) in one stretch, A (6 MiB) at its birth and in one later stretch. S is
+    # born once, A in every step.
     per_step = (8 * (4 + 2) + 6 + 6 + 6) * MIB // 4096
     births = (2 + 6 * STEPS) * MIB // 4096
     assert armed["stats"]["hits"] + armed["stats"]["births"] == STEPS * per_step

@@ -74,7 +74,7 @@ class Root:
         """Install a kernel's headers and the packages' dependencies, but not the packages."""
         self.place = place
         depends = ", ".join(field(path, "Depends") for path in packages.values())
-        # The first of several alternatives; "python3:any" is the package python3.
+        # Of several alternatives, take the first. "python3:any" is the package python3.
         names = {re.split(r"[ :|]", relation)[0] for relation in depends.split(", ")}
         include = ",".join({*names, "linux-headers-amd64", "systemd"} - set(PACKAGES))
         command = ("mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory")
@@ -139,7 +139,7 @@ cd /
 test "$(python3 -c 'import sentineld.shim.native as n; print(n.library_path())')" = \
     /usr/lib/sentineld/sentineld/shim/libsentinelshim.so
 """
-"""The shim is found without the daemon's package, and has its compiled object."""
+"""Checks that the shim, without the daemon's package, finds the C library of its own package."""
 
 PROGRAMS_RUN = """
 set -e

@@ -35,7 +35,8 @@ pytestmark = [pytest.mark.guest, pytest.mark.second]
 
 PAGED = "/etc/sentineld/config.d/paged.toml"
 ONTO_DISK = f"printf '[tiers]\\npaged = \"{Config().state_dir}\"\\n' > {PAGED}"
-"""Makes the next start of the daemon use paged tiers. The unit may write to no other folder."""
+"""Makes the next start of the daemon use paged tiers, with the files in the daemon's state folder:
+the unit's sandbox makes most other folders read-only."""
 RULE = "/etc/udev/rules.d/70-sentineld.rules"
 APPLY_RULES = f"udevadm control --reload && udevadm trigger --settle {DEVICE}"
 FAST = "50%"
@@ -55,8 +56,8 @@ def paged(installed: Guest) -> Iterator[Guest]:
 
 @pytest.fixture(scope="module")
 def training(paged: Guest) -> Iterator[Training]:
-    """The user's training. A test stops the command `sentinelctl run` by SIGSTOP, because this
-    command polls the daemon."""
+    """The user's training. The first test stops the command `sentinelctl run` by SIGSTOP, because
+    this command polls the daemon, which takes CPU time."""
     paged.run(["sh", "-c", f"echo '{UDEV_RULE}' > {RULE}; {APPLY_RULES}"])
     started = Training(
         paged,

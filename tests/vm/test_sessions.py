@@ -56,7 +56,7 @@ PLACED_BYTES = 64 * 256 * 4
 @pytest.fixture(scope="module")
 def training(daemon: Guest) -> Iterator[Training]:
     """The training of this file's tests. The first test stops the command `sentinelctl run` by
-    SIGSTOP, because this command would continue to poll the daemon."""
+    SIGSTOP, because this command polls the daemon, which takes CPU time."""
     options = "--fast 30% --limit 1GiB --policy sentinel+spill"
     placed = " ".join(f"--place {name} {tier}" for name, tier in PLACED.items())
     started = Training(

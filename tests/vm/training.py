@@ -21,8 +21,8 @@ from .guest import TREE, Guest
 from .host import MachineError
 
 SCRIPTS = ("tests/eager.py", "tests/demo/train.py")
-"""eager.py starts train.py without torch's compiler: importing it takes an emulated guest 15 s of
-CPU time."""
+"""eager.py starts train.py without torch's compiler: importing the compiler takes an emulated guest
+15 s of CPU time."""
 
 
 def training_in(folder: str) -> str:

@@ -140,7 +140,8 @@ def _problem(
     option = np.repeat(np.arange(len(candidates)), [len(one.dropped) for one in candidates]).astype(
         np.int64
     )
-    # An option takes a tensor's pages away and gives as many to each of the tensor's two parts.
+    # An option takes a tensor's pages from the tensor's group, and gives as many pages to the group
+    # of each of the tensor's two parts.
     sign = np.array([-1.0, 1.0, 1.0])
     entries = [
         (option, group[rows[:, part]], sign[part] * pages[rows[:, part]]) for part in range(3)

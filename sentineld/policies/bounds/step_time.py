@@ -6,10 +6,10 @@ be moved. The relaxation is solved as a linear program (policies/lp/program.py).
 set, which omits the constraints that apply only to plans. The program's main variables are the
 parts of each group of tensors that are fast in each stretch, the parts that are demoted, and the
 stretches' durations. The room in use and the bandwidth in use are linear in these variables. The
-program is solved with few positions at which a group may change its tier. The prices (dual values)
-of that solution give a bound that holds even if a group may change its tier at any position
-(policies/lp/dual.py). docs/policies.md lists the relaxations and explains why no policy can be
-faster. This module needs scipy.
+program is solved with few positions (stretches of a group's lifetime) at which the group may change
+its tier. The prices (dual values) of that solution give a bound that holds even if a group may
+change its tier at any position (policies/lp/dual.py). docs/policies.md lists the relaxations and
+explains why no policy can be faster. This module needs scipy.
 """
 
 from __future__ import annotations

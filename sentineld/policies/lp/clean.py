@@ -90,7 +90,8 @@ def clean_columns(
         length, lasts = len(segment), bool(groups.persistent[at])
         writes, used = groups.writes[:length, at], groups.used[:length, at]
         clean = clean_segments(segment, writes, lasts)
-        # Clean pages save time only if they can be demoted after a use.
+        # Clean pages save time only if they can be demoted after a use. `kept`: the segments that
+        # can have clean pages and at whose end pages may be demoted.
         stays = groups.stays[:length, at]
         dies = at in dying and not bool(stays[-1])
         kept = clean if lasts or dies else clean[clean < int(segment[-1])]

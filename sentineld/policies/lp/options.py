@@ -58,8 +58,9 @@ class Options:
         return found
 
     def changes(self, groups: Groups, amounts: Floats) -> tuple[Integers, Integers, Floats]:
-        """(stretches, options, amounts): how the options change a sum over all pages, by stretch.
-        Taking an option adds the amount to the sum of the stretch.
+        """How the options change a sum over all pages, such as the cost of a stretch. Returns three
+        arrays of equal length (stretches, options, amounts): taking the option adds the amount to
+        the sum of the stretch.
 
         amounts: (S, G), the amount that each page of a group contributes to the sum at each
         position of the group's lifetime.

@@ -160,8 +160,8 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
     last = (position == length[None, :] - 1) & ~persistent[None, :]
     fixed = last | ~alive
     # The gain of each position by the states after and before it. Index: [position, state after (0:
-    # fast, 1: slow), state before, 0, chunk]. After its life a chunk keeps its state and gains
-    # nothing.
+    # fast, 1: slow), state before, 0, chunk]. The 0 stands for both states in which the life can
+    # begin (see `most`). After its life a chunk keeps its state and gains nothing.
     gain = np.empty((count, 2, 2, 1, many))
     gain[:, 0, 0, 0] = np.where(alive, gains.keep, 0.0)
     gain[:, 1, 0, 0] = np.where(fixed, -IMPOSSIBLE, gains.leave)

@@ -7,8 +7,8 @@ boundaries. (They can cross cuts, which are placed by counting allocations.) A p
 which operator made a tensor. So whole layers are executed again, and a recomputation costs their
 whole time.
 
-A tensor can be recomputed if the profile shows that the segment can be executed again on the same
-inputs without changing any other tensor. The conditions are:
+A tensor can be recomputed if the profile shows that the segment that made it can be executed again
+on the same inputs without changing any other tensor. The conditions are:
 
 - the segment contains the tensor's birth and all writes to the tensor before its gap (the longest
   time without an access to the tensor);
@@ -102,9 +102,10 @@ def candidates(profile: Profile, limit: int = CANDIDATES_MAX) -> tuple[Recomputa
 def permitted(
     step: Step, first: int, last: int, born_from: int | None = None
 ) -> Recomputation | None:
-    """The recomputation that executes the stretches `first` to `last` again. It is made in the
-    first stretch in which the gap of a droppable tensor that is born in these stretches ends. This
-    segment may have any number of layers.
+    """The recomputation that executes the segment of the stretches `first` to `last` again. It
+    drops tensors that are born in the segment and are not written to between the segment and their
+    gaps (see the module's docstring). It is made in the stretch in which the first of these gaps
+    ends. The segment may have any number of layers.
 
     born_from: only tensors that are born in this stretch or later are dropped; None: all tensors.
     Tensors that cannot be dropped are left out. Returns None if no recomputation is permitted.

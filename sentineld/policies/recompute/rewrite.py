@@ -2,12 +2,13 @@
 """The profile of a step that recomputes tensors, derived from the profile of a step that does not.
 
 candidates.py defines a tensor's gap, in which the tensor is dropped, and the segment of layers that
-is executed again. Each dropped tensor becomes two tensors. The first keeps the row, and is freed at
-the end of the stretch of its last use before the gap. The second is born at the beginning of the
-stretch in which the gap ends. In this stretch, all allocations and frees of the segment happen
-again, before the stretch's own, and the segment's accesses are added to the stretch's. So the
-stretch also needs room for the tensors that the segment uses internally, and the segment's inputs
-cost time if they are slow. The time of the stretch grows by the time of the segment.
+is executed again. Each dropped tensor becomes two tensors. The first keeps the tensor's row in the
+profile, and is freed at the end of the stretch of its last use before the gap. The second is born
+at the beginning of the stretch in which the gap ends. In this stretch, all allocations and frees of
+the segment happen again, before the stretch's own, and the segment's accesses are added to the
+stretch's. So the stretch also needs room for the tensors that the segment uses internally, and the
+segment's inputs cost time if they are slow. The time of the stretch grows by the time of the
+segment.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from sentineld.policies.recompute.candidates import Recomputation
 from sentineld.profile.lifetimes import peak_bytes
 
 DROP, AGAIN = 0, 1
-"""Phases of an inserted event: a drop belongs to the end of the previous stretch, so it lies before
-the stretch's boundary; an event of a segment that is executed again lies after the boundary."""
+"""Phases of an inserted event (see _Event). DROP: the event frees a dropped tensor just before the
+boundary that begins _Event.stretch. AGAIN: the event belongs to a segment that is executed again,
+and lies just after this boundary."""
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ Adapted to memory tiers: transfers in both directions share the time of a stretc
 between two stretches that use the tensor, not between two single accesses. Recomputation is left
 out, because a memory policy can't recompute a tensor. Gaps without free time, for which the
 original considers recomputation, are therefore not used. The feedback from running steps is left
-out, too. In the original, a transfer can still be in flight when its tensor is accessed. In the
-next step, the original starts this transfer earlier, by 5 % of the transfer's time. Here, a plan is
-made for each value of EARLIER, which applies to all transfers, and the best plan is used.
-`capuchin` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with
-the error "infeasible as published".
-`capuchin+slow` is our extension: tensors that do not fit into fast memory stay on the slow tier,
-those with the lowest cost per freed page first.
+out, too. If a transfer is still in flight when its tensor is accessed, the original starts this
+transfer earlier in the next step, by 5 % of the transfer's time. Here, a plan is made for each
+value of EARLIER, which applies to all transfers, and the best plan is used. `capuchin` never
+accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the error
+"infeasible as published". `capuchin+slow` is our extension: tensors that do not fit into fast
+memory stay on the slow tier, those with the lowest cost per freed page first.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def relieve(book: Book, page_ns: float) -> None:
         (float(times[book.between(gap)].sum()) - 2 * float(pages[gap.tensor]) * page_ns, gap)
         for gap in gaps(book)
     ]
-    # The sort is stable: among equal gaps, the gap of the first tensor comes first.
+    # The sort is stable: gaps with equal free time keep the order of gaps(), by tensor.
     for spare_ns, gap in sorted(free_ns, key=lambda entry: -entry[0]):
         over = book.over
         if not over.any() or spare_ns < 0:

@@ -9,11 +9,11 @@ latency is lower, hot pages are promoted as usual. While the slow tier's latency
 is promoted, and hot pages are demoted. If the latencies differ by less than `delta`, a share of the
 fast tier's latency, no hot page moves. Otherwise, a binary search looks for the share of all
 accesses that the fast tier should serve. At each tick, enough hot pages move to bring the share to
-the middle of the search interval. If the interval becomes shorter than `epsilon`, its end in the
-direction of the change is reset to 0 or 1, because the share at which the latencies are equal may
-have changed. The search, delta and epsilon are those of the authors' fork of HeMem. Their fork of
-Linux, on which `tpp+colloid` is modelled, only compares the latencies; it does not limit the number
-of pages that move.
+the middle of the search interval. If the interval becomes shorter than `epsilon`, its upper end is
+reset to 1 if the share has to rise, or its lower end to 0 if the share has to fall, because the
+share at which the latencies are equal may have changed. The search, delta and epsilon are those of
+the authors' fork of HeMem. Their fork of Linux, on which `tpp+colloid` is modelled, only compares
+the latencies; it does not limit the number of pages that move.
 
 The modified policy chooses the promotions. Colloid keeps the first of them, as many as are needed
 to bring the share to the middle of the search interval. The modified policy's demotions of cold
@@ -126,8 +126,8 @@ class Balance:
         if self._search is not None:
             share = float(weight @ observation.fast)
             amount = self._search.amount(share, fast_ns, slow_ns)
-        # If amount is 0, do not call first_of(): it never stops at pages without accesses, because
-        # they do not change the share.
+        # If amount is 0, do not call first_of(): even then, it would return the requests for pages
+        # without accesses, because these pages do not count towards the limit.
         kept = first_of(ups, weight, amount) if amount > 0 and fast_ns < slow_ns else []
         dropped = total(ups) - total(kept)
         each_page = np.ones(len(weight))
@@ -176,8 +176,8 @@ def first_of(requests: Iterable[MoveRequest], weight: Floats, amount: float) -> 
     """The first requests whose pages together get at most the share `amount` of all accesses. The
     last of them may be cut to fewer pages.
 
-    weight: (C,), share of all accesses that goes to each page of a cell. amount: limit on the share
-    of all accesses that goes to the pages of the result.
+    weight: (C,), for each cell, the share of all accesses that goes to each of its pages. amount:
+    limit on the share of all accesses that goes to the pages of the result.
     """
     found = list[MoveRequest]()
     for request in requests:

@@ -7,9 +7,9 @@ accessed are demoted, the coldest first. A region's hotness is the mean of two s
 (damon_hot_score() in mm/damon/ops-common.c). One is the share of the region's samples with an
 access. The other is the binary logarithm of the region's age, which is the number of seconds since
 this share last changed noticeably (CHANGED_SAMPLES). For an idle region, the logarithm is negated.
-Each scheme moves at most 200 MiB a second. The quota is tuned to a goal: promotions aim at 99.7 %
-memory in use on the fast node, and demotions aim at 0.5 % free memory. Published aggregation
-interval: 100 ms; HMSDK uses 2 s.
+Each scheme has a quota of at most 200 MiB a second. The quotas are tuned to goals: promotions aim
+at 99.7 % memory in use on the fast node, and demotions aim at 0.5 % free memory. Published
+aggregation interval: 100 ms; HMSDK uses 2 s.
 
 Here, a region is a cell of the simulator. Its number of samples with an access is its number of
 accesses per page, rounded up, but at most the 20 samples of an interval. The feedback loop that
@@ -141,7 +141,7 @@ def hotness(samples: Integers, age_s: Floats) -> Integers:
     samples: samples with an access, 0 to SAMPLES. age_s: the regions' ages, in seconds.
     """
     frequency = samples * SCORE_MAX // SAMPLES
-    # The position of the highest bit of the whole seconds, counted from 1.
+    # The position of the highest set bit of the age in whole seconds, counted from 1; age 0: 0.
     age_log = np.minimum(np.frexp(np.floor(age_s))[1], AGE_LOG_MAX)
     age_log = np.where(frequency == 0, -age_log, age_log) + AGE_LOG_MAX
     found: Integers = (frequency + age_log * SCORE_MAX // AGE_LOG_MAX // 2) // 2

@@ -61,7 +61,7 @@ class Executions:
         self._last.append(execution)
 
     def predict(self, count: int) -> list[int]:
-        """The next executions, at most `count`; the list ends before an unknown sequence."""
+        """The next executions, at most `count`; the list ends where the table has no prediction."""
         last, found = self._last.copy(), list[int]()
         while len(found) < count and (following := self._next.get(tuple(last))) is not None:
             found.append(following)

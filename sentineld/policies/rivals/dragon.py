@@ -58,7 +58,7 @@ class Driver(Prefetcher):
 
     def _wanted(self, observation: Observation) -> Integers:
         """See Prefetcher. The blocks that the next stretch uses come first, then the blocks that
-        are read ahead, as many as fit into fast memory."""
+        are read ahead. The result has as many of all these blocks as fit into fast memory."""
         faulting = super()._wanted(observation)
         begin = np.cumsum(self._pages) - self._pages
         fetched = np.sort(faulting[observation.slow[faulting] > 0])

@@ -4,11 +4,11 @@
 Based on G10 (Zhang et al., MICRO 2023; its artifact's scheduler): a gap is the time between two
 uses of a tensor. The pressure area of a gap is the tensor's bytes times the part of the gap's time
 in which the resident tensors exceed memory. As long as the resident tensors exceed memory, the
-policy swaps a tensor out in the gap with the largest pressure area. Among equal gaps, it uses the
-one with the largest product of bytes and length. A gap must be longer than (2 + delta) times the
-time of a transfer of the tensor. The tensor is swapped out right after the first use and swapped
-back in as late as the bandwidth allows, provided that the transfer out ends before the transfer in
-begins. Finally, tensors are swapped in earlier where there is room.
+policy swaps a tensor out in the gap with the largest pressure area. Among gaps with equal areas, it
+uses the one with the largest product of bytes and length. A gap must be longer than (2 + delta)
+times the time of a transfer of the tensor. The tensor is swapped out right after the first use and
+swapped back in as late as the bandwidth allows, provided that the transfer out ends before the
+transfer in begins. Finally, tensors are swapped in earlier where there is room.
 
 Adapted to memory tiers: there is one slow tier (the artifact's host memory; no SSD), transfers in
 both directions share the time of a stretch, and stretches replace kernels. `g10` never accesses

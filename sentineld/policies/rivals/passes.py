@@ -27,7 +27,8 @@ class Pass:
 
 
 def layers_of(profile: Profile) -> Pass:
-    """Find the step's layers and the heavy ones among them."""
+    """Find the step's layers and the heavy ones among them. A module call of the forward pass is
+    heavy if it takes at least the mean time of these calls."""
     stretches, count = profile.stretches, profile.stretch_count
     layer = layer_of_stretch(profile)
     layer = layer - layer[:1]

@@ -119,8 +119,8 @@ def exchange(
 
 def without_move_limit(observation: Observation) -> Observation:
     """The observation for a policy that ticks at every boundary: its limit on moves is raised, so
-    that only the room on the fast tier limits the moves. The next stretch can be longer than the
-    last one."""
+    that only the room on the fast tier limits the moves. The original limit follows from the length
+    of the last stretch, but the next stretch can be longer."""
     return replace(observation, move_pages=2 * observation.capacity_pages)
 
 

@@ -34,8 +34,8 @@ TIME_LIMIT_S = 5.0
 
 TRIES = 12
 """Limit on the number of times that the program is solved. If the packed tensors exceed the budget,
-the room for the next solution is reduced by the excess. After TRIES solutions, one more run of the
-solver chooses among the persistent tensors only."""
+the room for the next solution is reduced by the excess. If none of TRIES solutions fits, one more
+run of the solver chooses among the persistent tensors only."""
 
 
 @register()

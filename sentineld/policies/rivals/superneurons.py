@@ -7,18 +7,18 @@ layers, joins, forks, inputs and the loss), can be offloaded to the host's memor
 offloads only if memory is full; it then offloads the least recently used tensor. In the backward
 pass, a checkpoint prefetches the outputs that the next checkpoint needs. The layers between two
 checkpoints form a segment. Their outputs are dropped and recomputed from the checkpoint before
-them. A whole segment is recomputed at once if its outputs take no more bytes than the largest
-backward step needs. Otherwise, its outputs are recomputed separately for each use.
+them. A whole segment is recomputed at once if its outputs take no more bytes than the largest layer
+of the backward pass needs. Otherwise, its outputs are recomputed separately for each use.
 
-Adapted to memory tiers: as in vdnn.py, heavy layers stand in for checkpoints, because a profile
-does not say what a layer computes. The policy walks through the step, stretch by stretch. If the
-resident tensors exceed memory, it swaps out the least recently used tensor that is between its last
-use in the forward pass and its first use in the backward pass. The tensor is swapped out right
-after its last use, because the plan is made in advance; the original begins the offload only when
-memory is full, and the training waits for it. The original also waits for a prefetch that is late.
-Here, the process does not wait for promotions at boundaries, so the prefetch begins earlier if the
-bandwidth does not suffice; a gap that is too short for its transfers is not used. Every plan
-includes the liveness analysis: a tensor is dropped when it dies.
+Adapted to memory tiers: as in vdnn.py, heavy layers (see passes.py) stand in for checkpoints,
+because a profile does not say what a layer computes. The policy walks through the step, stretch by
+stretch. If the resident tensors exceed memory, it swaps out the least recently used tensor that is
+between its last use in the forward pass and its first use in the backward pass. The tensor is
+swapped out right after its last use, because the plan is made in advance; the original begins the
+offload only when memory is full, and the training waits for it. The original also waits for a
+prefetch that is late. Here, the process does not wait for promotions at boundaries, so the prefetch
+begins earlier if the bandwidth does not suffice; a gap that is too short for its transfers is not
+used. Every plan includes the liveness analysis: a tensor is dropped when it dies.
 
 Left out: recomputation, because a memory policy can't recompute a tensor. So the outputs of layers
 that are not checkpoints can only stay fast (mode CHECKPOINTS) or be treated like those of
@@ -67,7 +67,7 @@ class SuperNeurons(SwappingPolicy):
 
 
 def relieve(book: Book, mode: Mode) -> None:
-    """Swap out the least recently used outputs wherever memory is full."""
+    """In each stretch that exceeds the budget, swap out the least recently used outputs."""
     layers = layers_of(book.profile)
     left = [
         gap

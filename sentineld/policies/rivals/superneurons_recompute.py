@@ -5,18 +5,18 @@ Based on SuperNeurons (Wang et al., PPoPP 2018; its public code); superneurons.p
 of the policy. The outputs of layers that are not checkpoints are dropped in the forward pass and
 computed again in the backward pass. A segment consists of the layers between two checkpoints. The
 strategy depends on the segment's size. If the segment's outputs take no more bytes than the largest
-backward layer needs, the segment is executed once and the outputs are kept (speed-centric).
-Otherwise, the layers from the segment's beginning to the needed output are executed for each
-output, and the other outputs are freed immediately (memory-centric).
+layer of the backward pass needs, the segment is executed once and the outputs are kept
+(speed-centric). Otherwise, the layers from the segment's beginning to the needed output are
+executed for each output, and the other outputs are freed immediately (memory-centric).
 
 Adapted: heavy layers stand in for checkpoints (passes.py). A segment is executed again only if the
 profile permits it (policies/recompute/candidates.py); if it does not permit this for the whole
-segment, the layers are treated as in a large segment. An output that is computed for its first use
-in the backward pass is kept for later uses, even in the memory-centric strategy. If the step fits
-into the budget, nothing is recomputed.
+segment, its outputs are recomputed separately, as in a segment that is too large. An output that is
+computed for its first use in the backward pass is kept for later uses, even in the memory-centric
+strategy. If the step fits into the budget, nothing is recomputed.
 
-The policy runs in the simulator only. Its bound is the step-time bound with the same recomputations
-as options.
+The policy runs in the simulator only. Its bound is the step-time bound for a step that may make any
+of the same recomputations.
 """
 
 from __future__ import annotations

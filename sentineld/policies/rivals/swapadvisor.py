@@ -119,8 +119,8 @@ class Step:
     victims: list[Integers]  # by stretch: the gaps that contain it, the furthest next use first
     wraps: Mask  # (G,): whether the step ends before the next use
     # (S,): fast pages of each stretch that are not in a pool. This is the book's usage minus the
-    # pages of all tensors that are alive in the stretch. It is negative if tensors of the stretch
-    # are alive one after another and share their room.
+    # pages of those of the N tensors that are alive in the stretch. It can be negative if some of
+    # these tensors are alive one after another and share their room.
     other_pages: Integers
 
     @staticmethod

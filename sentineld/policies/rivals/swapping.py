@@ -239,7 +239,7 @@ def in_order(moves: Table, count: int) -> Table:
 
 
 def tier_ranges(tensor: int, slow: Mask, offset: int, page_bytes: int) -> Table:
-    """MOVE_DTYPE: a row for each run of a heap tensor's pages that share a tier at boundary 0.
+    """One row for each run of a heap tensor's pages that are on one tier at boundary 0; MOVE_DTYPE.
 
     slow: whether each page is slow. offset: offset of the tensor, in bytes.
     """

@@ -9,16 +9,16 @@ search ends at the first convolution layer. Mode `all` offloads all layers' inpu
 inputs of convolution layers. Mode `dyn` first tries no offload, then `conv`, then `all`, and keeps
 the first mode that fits into memory.
 
-Adapted to memory tiers: a profile does not say which layers are convolutions. Convolutions take the
-most time, during which a transfer can run. So the policy treats a layer as a convolution if the
-layer is heavy, that is, if it takes at least the mean time of the forward pass's layers. A tensor
-is offloaded right after its last use in the forward pass instead of during this use, because the
-swaps of the book (swaps.py) lie between two uses. So the offload overlaps with the rest of the
-layer or with the next layer, and the layer after that waits. The original also waits for a prefetch
-that is late. Here, the process does not wait for promotions at boundaries, so the prefetch begins
-earlier if the bandwidth does not suffice; an input that cannot be prefetched in time is not
-offloaded. The choice of convolution algorithms, the other part of `dyn`, is left out, because a
-memory policy can't make it.
+Adapted to memory tiers: a profile does not say which layers are convolutions. In the original,
+convolutions matter because they take the most time, during which a transfer can run. So the policy
+treats a layer as a convolution if the layer is heavy, that is, if it takes at least the mean time
+of the forward pass's layers. A tensor is offloaded right after its last use in the forward pass
+instead of during this use, because the swaps of the book (swaps.py) lie between two uses. So the
+offload runs during the rest of the layer or during the next layer, and the layer after that waits
+for it. The original also waits for a prefetch that is late. Here, the process does not wait for
+promotions at boundaries, so the prefetch begins earlier if the bandwidth does not suffice; an input
+that cannot be prefetched in time is not offloaded. The choice of convolution algorithms, the other
+part of `dyn`, is left out, because a memory policy can't make it.
 
 `vdnn` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
 error "infeasible as published". `vdnn+slow` is our extension: tensors that do not fit into fast
@@ -91,8 +91,8 @@ def offload(book: Book, mode: Mode, at_once: bool) -> None:
 def prefetches(layers: Pass, users: list[int]) -> dict[int, int]:
     """The stretch in which the prefetch of each layer's inputs begins, by layer.
 
-    users: the layers of the backward pass that use offloaded inputs. If no earlier layer prefetches
-        a layer's inputs, this layer is missing from the result.
+    users: the layers of the backward pass that use offloaded inputs. A layer is missing from the
+        result if no earlier layer of the backward pass prefetches its inputs.
     """
     begin = layers.begin
     offloaded, found = set(users), dict[int, int]()

@@ -50,7 +50,7 @@ class Fitting:
     prices: Prices
 
     may_enter: Mask | None = None
-    """(S, N): positions in which a chunk may be promoted; None: in all positions."""
+    """(S, N), by position as in Lives: whether a chunk may be promoted; None: in all positions."""
 
     stretch: Integers = field(init=False)
     """items.stretch_of()."""
@@ -62,7 +62,7 @@ class Fitting:
     """See Lives.moving."""
 
     born_slow: Mask = field(init=False)
-    """(N,): chunks that must not be fast in their first position."""
+    """(N,): chunks that must not be born fast."""
 
     def __post_init__(self) -> None:
         shape = self.items.worth.shape

@@ -38,7 +38,8 @@ class _Judged(NamedTuple):
 
 @register()
 class Sentinel:
-    """The published policy. It makes no plan if the short-lived tensors exceed the budget."""
+    """The published policy. It makes no plan if the short-lived tensors, which die in the layer of
+    their birth, exceed the budget."""
 
     name = "sentinel"
     charges_budget = True

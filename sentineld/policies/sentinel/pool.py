@@ -22,7 +22,8 @@ class Split:
     """Division of the tensors between the pool and the schedule."""
 
     pooled: Integers
-    """Short-lived tensors of the pool: rows of the profile."""
+    """Short-lived tensors of the pool: rows of the profile. A tensor is short-lived if it dies in
+    the layer of its birth."""
 
     candidates: Integers
     """Tensors that are scheduled: persistent ones that were in the heap before the step, long-lived

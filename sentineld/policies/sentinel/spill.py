@@ -4,8 +4,8 @@
 The layout is that of `sentinel`. But the chunks of a long-lived tensor do not move with the
 intervals. Instead, a separate life is chosen for each chunk, by weighing its fast accesses against
 a price for each fast page and each move (see Prices in policies/lp/relax.py). The policy also makes
-a plan if the short-lived tensors together exceed the budget: the largest of them are then planned
-like long-lived ones. docs/policies.md describes the policy.
+a plan if the short-lived tensors (see pool.py) together exceed the budget: the largest of them are
+then planned like long-lived ones. docs/policies.md describes the policy.
 """
 
 from __future__ import annotations

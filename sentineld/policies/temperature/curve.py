@@ -10,8 +10,8 @@ Its assumptions:
 - A page that is not in memory causes one fault in each window in which it is accessed: after the
   fault it stays in memory until the end of the window, and is then paged out again. Therefore, the
   rate is known from accessed bits, which show at most one access in a window.
-- The processes access their pages as often as in the remembered scans. If all memory were resident,
-  processes that wait for swap now would access their pages more often.
+- The processes access their pages as often as in the remembered scans. In fact, processes that wait
+  for swap now would access their pages more often if all memory were resident.
 - No two faults overlap, and each waits for the same time.
 - Paging out does not delay the processes.
 """
@@ -26,8 +26,8 @@ from sentineld.plan.division import Curve
 from sentineld.policies.temperature.heat import SLACK_SHARE
 
 POINTS_MAX = 64
-"""Maximum number of points of a curve, besides the first one or two, at which all pages in use wait
-for swap. Between two points, the curve is linear."""
+"""Maximum number of points of a curve, not counting those at which all pages in use wait for swap
+(the first point, or the first two). Between two points, the curve is linear."""
 
 
 def curve_of_rates(rates: Floats, pages: Integers, fault_s: float, fixed_bytes: int = 0) -> Curve:
@@ -57,7 +57,8 @@ def curve_of_rates(rates: Floats, pages: Integers, fault_s: float, fixed_bytes: 
 
 
 def differ(curve: Curve, other: Curve, share: float) -> bool:
-    """Whether the slowdowns of two curves differ by more than this share at any budget."""
+    """Whether, at some budget, the slowdowns of two curves differ by more than `share` of the
+    smaller slowdown."""
     budgets = np.union1d(curve.budgets_bytes, other.budgets_bytes)
     one, two = curve.at(budgets), other.at(budgets)
     return bool(np.max(np.abs(one - two) / np.minimum(one, two)) > share)

@@ -63,8 +63,8 @@ class Heat:
         self._returning: Floats = np.zeros(0, np.float64)
         """Mean number of pages of each unit that come back between two scans."""
         self._recent: Floats = np.zeros(0, np.float64)
-        """1 if pages of the unit were born or came back before the last scan; decreases with each
-        further scan."""
+        """1 if the unit is new since the last scan, or if some of its pages came back between the
+        last two scans; decreases with each further scan."""
         self._cold: Mask = np.zeros(0, np.bool_)
         self._wanted: Mask = np.zeros(0, np.bool_)  # hot units with swapped pages
         self._refused: Integers = np.zeros(0, np.int64)
@@ -182,8 +182,9 @@ class Heat:
         """(M,), (M,): faults per second that each page of a group of pages would cause if it were
         not in memory, and the number of pages in the group. curve.py describes the model.
 
-        window_s: time in which a page that is accessed at least once counts as used. interval_s:
-            mean time between the ends of two scans. seen: whether the scans read accessed bits.
+        window_s: length of a window. A page that is accessed at least once in a window counts as
+            used in it. interval_s: mean time between the ends of two scans. seen: whether the scans
+            read accessed bits.
 
         Each unit has two groups: its resident pages and its pages in swap. The rate of the resident
         pages follows from the share of the scans that found the unit used. The birth of a unit,

@@ -134,8 +134,8 @@ class Managed:
         )
 
     def stall_decisions(self) -> Decisions:
-        """For each decision of the stall trial, the number of boundaries for which it was made; see
-        StallTrial."""
+        """For each possible decision, the number of boundaries for which StallTrial
+        (plan/stall_trial.py) has made it."""
         return self.mover.stall_decisions()
 
     def fast_bytes(self) -> int:

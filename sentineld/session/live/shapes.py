@@ -62,11 +62,11 @@ class Planned:
 
     shape: Shape
     profile: Profile
-    # The profile from which emulated delays are computed: the profile of a second step, or
-    # `profile` if no second step was observed.
+    # The profile from which emulated delays are computed: that of the second step that profiling
+    # observes (work/profiling.py), or `profile` if it has observed only one.
     charged: Profile
     plan: Plan
-    budget_bytes: int  # the session's budget; includes unmanaged bytes and reserve_bytes()
+    budget_bytes: int  # the session's; includes unmanaged bytes and Substrate.reserve_bytes()
     plan_duration_s: float | None  # time to make the plan; None: an earlier daemon made it
     migration_bytes_per_s: float = 0.0  # bandwidth that the plan assumes; 0: the machine's figure
     spare: Spare | None = None  # a plan made in advance; see plan/spare.py

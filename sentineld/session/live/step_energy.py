@@ -72,8 +72,9 @@ class EnergyUse:
         self._model = energy_of(tiers)
         self._access_joules = planned.plan.predicted.access_joules
         if tiers.paged:
-            # The pager counts the bytes of all faults, and _used_joules() adds their energy. Only
-            # the energy of accesses to memory is taken from the profile.
+            # The pager counts all bytes that it reads and writes, those of faults included, and
+            # _used_joules() adds their energy. So only the energy of accesses to memory is computed
+            # from the profile.
             self._access_joules = float(self._model.fast_joules(planned.profile).sum())
         self._begun = self._counts()
 

@@ -131,7 +131,7 @@ class Correcting:
     def _extra_ns(self, planned: Planned) -> Floats:
         """Planned time of slow accesses and births in each recorded stretch. On emulated tiers, the
         times of slow accesses are scaled so that their sum equals the mean delay per step that the
-        timing model computed during the recording. On paged tiers, the times of slow accesses are
+        shim computed during the recording (owed_ns). On paged tiers, the times of slow accesses are
         omitted, because the recorded times do not contain waits for pages."""
         made_ns = births_ns(planned.plan, planned.profile, self._machine_tiers)
         if self._machine_tiers.paged:

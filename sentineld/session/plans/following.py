@@ -84,8 +84,8 @@ class Following:
         self.correcting = correcting(self._link, self._machine)
 
     def forget_shapes(self) -> None:
-        """Forget the plans kept for shapes: they were made for another budget or policy. The live
-        plan is still followed."""
+        """Forget the plans kept for shapes: they were made for another budget or policy, or for
+        other placements of tensors. The live plan is still followed."""
         self.shapes = Shapes()
 
     def prepare(self, planned: Planned, what: str) -> int:
@@ -193,8 +193,8 @@ class Following:
             self.correcting.stop_recording()
 
     def plan_input(self) -> PlanInput:
-        """The input for planning for another budget or policy. Call this only while a plan is
-        live."""
+        """The input for planning again, for example for another budget or policy. Call this only
+        while a plan is live."""
         planned = self.planned
         assert planned is not None
         # The number of unmanaged bytes varies within a step. The live plan may therefore have

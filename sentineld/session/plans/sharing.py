@@ -81,7 +81,7 @@ class Sharing:
         """Reserve the share if it differs from the live plan's budget; returns the share in bytes,
         for which the caller then plans again. None: keep the live plan.
 
-        policy: the session's policy, which makes the plans of the curve.
+        policy: the session's policy; it makes the plans from which the curve is computed.
         """
         planned = following.planned
         assert planned is not None
@@ -98,9 +98,9 @@ class Sharing:
         self._failed_bytes, self._again_s = share_bytes, time.monotonic() + AGAIN_S
 
     def settle(self, following: Following) -> None:
-        """Release the memory beyond the live plan's budget that the session holds, as a share or as
-        a budget of its own. Memory that is still charged is not released yet, because another
-        session could use it before the pages are demoted."""
+        """Release the part of the session's share, or of its own budget, that exceeds the live
+        plan's budget. Memory that is still charged is not released yet, because another session
+        could use it before the pages are demoted."""
         budgets = self._machine.budgets_of(self._link)
         planned, managed = following.planned, following.managed
         held_bytes = budgets.held_bytes(self._link)
@@ -155,8 +155,8 @@ class Sharing:
             return [one / profile.step_ns for one in times_ns]
 
         def make() -> Curve:
-            # Many sessions may wait for their turn. A session that ends must not leave its thread
-            # behind.
+            # Many sessions may wait for their turn to make a curve. When a session ends, its
+            # waiting thread must end, too.
             while not shared.curve_turn.acquire(timeout=TURN_POLL_S):
                 if stopped.is_set():
                     raise _not_needed()

@@ -91,8 +91,8 @@ class Choosing:
         return found if repeated or not returned or self._steps > OTHER_SHAPE_STEPS else None
 
     def _similar(self, threads: int) -> Planned | Sample | None:
-        """A known plan that fits at least SIMILAR_SHARE of the recorded steps, or a Sample for a
-        new plan. None if there is no such plan and none can be made."""
+        """One of the session's plans, if it fits at least SIMILAR_SHARE of the recorded steps, or a
+        Sample for a new plan. None if there is no such plan and none can be made."""
         seen = self._seen
         similar = seen.most_similar(SIMILAR_SHARE)
         if similar is None:

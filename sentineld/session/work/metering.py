@@ -133,7 +133,8 @@ def begin_metering(
     tiers: Tiers,
     steps: int,
 ) -> Metering:
-    """Begin to meter steps. sampling: returns a Sampling by the module. Raises SentinelError."""
+    """Begin to meter steps. sampling: returns a Sampling that uses the kernel module. Raises
+    SentinelError."""
     if metered_by is MeteredBy.RESIDENCY_MAP:
         return ResidencyMetering(link, managed, steps)
     return ModuleMetering(link, managed, sampling(), tiers, steps)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiling: from a session's first recorded step to a verified plan.
 
-After the warm-up, steps are recorded until the shape of the plan is chosen (choosing.py); then one
-step is sampled (step_sampler.py), with the cuts that a plan will have. On emulated tiers,
+After the warm-up, steps are recorded until it is clear which shape the plan must fit (choosing.py).
+Then one step is sampled (step_sampler.py), with the cuts that a plan will have. On emulated tiers,
 torch.profiler alone observes one more step, from which the delays are computed. A child process
 makes the plan.
 """

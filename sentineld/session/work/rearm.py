@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes how often the module arms accessed pages again while it samples a step.
+"""Computes how often the kernel module arms accessed pages again while it samples a step.
 
 Sentinel (Ren et al., HPCA 2021) counts the accesses to each page. The module sees only the first
 access to a page after the page was armed, so it arms accessed pages again once per period. The

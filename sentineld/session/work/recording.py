@@ -73,8 +73,8 @@ class Recording(Request[Trace]):
         layers: Callable[[], tuple[str, ...]],
         steps: int,
     ) -> None:
-        """sample: returns the session's Sampling by the module; raises SentinelError if the module
-        can't be used.
+        """sample: returns a Sampling that uses the kernel module; raises SentinelError if the
+        module can't be used.
 
         layers: returns the names of the layers that are known so far.
         steps: number of steps to record before the sampled one.
@@ -157,8 +157,8 @@ class Recording(Request[Trace]):
         return True
 
     def _begin_sampling(self) -> None:
-        """Begin to sample one of the next steps: its page accesses, if the module is loaded, and
-        its operators' accesses."""
+        """Begin to sample one of the next steps: its page accesses, if the kernel module is loaded,
+        and its operators' accesses."""
         self._passed_steps, self._sampling_since_s = 0, time.monotonic()
         # Stop recording page faults: sampling itself causes page faults, because armed pages fault
         # on access.

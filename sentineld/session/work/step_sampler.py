@@ -285,8 +285,8 @@ class StepSampler:
         another shape, another request is sent.
 
         If pages are sampled and the framework has not answered the first request, the first whole
-        step is used. With an exact backend it is used immediately; with other backends, only after
-        a long wait.
+        step is used. With a backend that has epochs (_exact) it is used immediately; with other
+        backends, only after a long wait.
         """
         operators = self.operators
         if operators.accesses is not None:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Begins and ends steps, and passes their boundaries: publishes the position (step and boundary),
-   begins the module's next epoch, wakes the daemon, and waits at barriers. */
+   begins the kernel module's next epoch, wakes the daemon, and waits at barriers. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -22,8 +22,8 @@
 #define NAP_NS_MAX 10000000ull
 #define TIMEOUT_NS_MAX 60000000000ull
 
-/* Begin the module's next epoch. Returns the epoch's number, or 0 if the module's session has ended.
-   Needs the lock, because another thread may close the descriptor. */
+/* Begin the kernel module's next epoch. Returns the epoch's number, or 0 if the module's session
+   for this process has ended. Needs the lock, because another thread may close the descriptor. */
 static uint32_t epoch_advance(uint32_t flags)
 {
 	struct epoch_request request = {
@@ -325,8 +325,9 @@ uint64_t step_begin(void)
 	pthread_mutex_lock(&shim.lock);
 	was_recording = shim.recording;
 	had_epochs = shim.epochs;
-	/* The time that the owner waits for pages cannot be computed if the owner has changed:
-	   shim.cpu_ns is the CPU time of the former owner. */
+	/* The step's owner is the thread that begins the step. If the previous step had another
+	   owner, the time that the new owner waits for pages cannot be computed: shim.cpu_ns is the
+	   CPU time of the former owner. */
 	if (!is_owner())
 		shim.no_stalls = false;
 	shim.owner = pthread_self();

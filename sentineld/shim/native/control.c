@@ -129,8 +129,8 @@ API void *sentinel_control_words(void)
 	return shim.control;
 }
 
-/* Set the descriptor with which the shim begins the module's epochs, and take ownership of it. -1:
-   begin no more epochs. */
+/* Set the descriptor with which the shim begins the kernel module's epochs, and take ownership of
+   it. -1: begin no more epochs. */
 API void sentinel_epoch_fd(int fd)
 {
 	pthread_mutex_lock(&shim.lock);
@@ -156,10 +156,10 @@ API void sentinel_connected(int connected)
  * Stop using the live layout and its arena. The arena stays mapped while it holds
  * live tensors. Its other pages are dropped: the layout may keep dead pages for later
  * tensors, but no tensor is born in this arena any more. The mode REPLAY changes to
- * DIVERGED, because the retired layout must not serve allocations that the owner makes
- * before the next step begins. The owner makes such allocations if a finalizer allocates
- * tensors, or if another thread retires the layout during the owner's step. Needs the
- * lock.
+ * DIVERGED, because this layout must not serve allocations that the step's owner (the
+ * thread that began the step) still makes before the next step begins. The owner makes
+ * such allocations if a finalizer allocates tensors, or if another thread calls this
+ * function during the owner's step. Needs the lock.
  */
 static void retire_arena(void)
 {

@@ -90,7 +90,7 @@ static inline struct sentinel_flight *emulation_flight(const struct emulation *e
 	return (void *)((char *)emulation->segment + emulation->flight_offset);
 }
 
-/* The number of a stretch's accesses, how many of them are to fast memory, and their delay. */
+/* Accesses counted when a stretch begins (see emulation_charge()), and their delay. */
 struct served {
 	uint32_t accesses; /* touched pages */
 	uint32_t fast; /* touched pages in fast memory */

@@ -24,7 +24,7 @@
 struct heap_birth {
 	uint64_t bytes; /* requested size */
 	uint32_t step; /* low 32 bits of the step's number */
-	uint32_t cursor; /* ~0: none, because the allocating thread was not the step's owner */
+	uint32_t cursor; /* ~0: none; the step's owner (see shim.h) did not allocate the block */
 };
 
 struct heap_block {

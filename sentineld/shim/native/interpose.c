@@ -84,7 +84,8 @@ static void publish_heap(void)
 	publish(heap_used, (uint64_t)shim.heap.top_page << shim.heap.page_shift);
 }
 
-/* The planned address of the owner's next allocation; NULL: the heap serves it. Needs the lock. */
+/* The planned address of the next allocation by the step's owner (see shim.h); NULL: the heap
+   serves this allocation. Needs the lock. */
 static void *replay(uint64_t bytes)
 {
 	const struct layout *layout = &shim.arena->layout;
@@ -208,7 +209,7 @@ static bool arena_free(void *address)
 		return false;
 	if (slot < 0)
 		return true;
-	/* No tensor is born in a former layout's arena, so no dead page of it is kept. */
+	/* In a former layout's arena, no tensor is born any more, so drop all pages of the slot. */
 	arena_drop(arena, (uint32_t)slot, retired);
 	birth = (struct heap_birth){
 		.bytes = arena->born_bytes[slot],

@@ -30,12 +30,12 @@ static struct {
 	struct sentinel_paging *words; /* NULL: no residency segment */
 	char *base[2]; /* the arena's base, the heap's base */
 	uint64_t pages[2];
-	/* for each queue (0: evict, 1: fetch), the number of pages at the beginning of the queue's
-	   first range whose move has begun or that need no move */
+	/* progress in the first range of each queue (0: evict, 1: fetch): number of the range's
+	   first pages that have begun to move or need no move */
 	uint64_t done[2];
 	struct schedule schedule; /* the layout's moves */
 	_Atomic uint64_t position; /* see paging_pass() */
-	/* number of pages that the layout's moves began to evict or fetch */
+	/* numbers of pages that the layout's moves have begun to evict and to fetch */
 	uint64_t evicted_pages, fetched_pages;
 } paging = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,

@@ -46,7 +46,7 @@ enum sentinel_mode {
 
 /* control.flags, written by the daemon; RECORD, EPOCHS and NO_STALLS take effect when a step begins */
 #define SENTINEL_FLAG_RECORD (1u << 0) /* write ring records */
-#define SENTINEL_FLAG_EPOCHS (1u << 1) /* advance the module's epoch at each boundary */
+#define SENTINEL_FLAG_EPOCHS (1u << 1) /* advance the kernel module's epoch at each boundary */
 /* log resident memory in the module's log and, on emulated and paged tiers, in SERVED records */
 #define SENTINEL_FLAG_RESIDENCY (1u << 2)
 /* the daemon sleeps: write to the eventfd at boundaries; on paged tiers, only when a step begins */
@@ -55,7 +55,7 @@ enum sentinel_mode {
    every step anyway */
 #define SENTINEL_FLAG_MESSAGE (1u << 4)
 /* paged tiers: exclude stalls from the times of ring records. If any thread waited for a page
-   between two records, all time for which the step's owner slept between them counts as a stall. */
+   between two records, all time that the step's owner (shim.h) slept between them is a stall. */
 #define SENTINEL_FLAG_NO_STALLS (1u << 5)
 
 /*
@@ -105,9 +105,9 @@ struct sentinel_control {
 	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
 	uint64_t ring_tail; /* number of records read since the shim's start */
 	/* A position. All demotions that are due up to this position have ended. At a barrier for a
-	   promotion, the shim waits until moves_done reaches the boundary before the promotion's
-	   deadline. The daemon publishes that boundary only when the promotion has ended or fast
-	   memory has no room for promotions. */
+	   promotion, the shim waits until moves_done reaches the last boundary before the
+	   promotion's deadline. The daemon lets moves_done reach that boundary only when the
+	   promotion has ended or fast memory has no room for promotions. */
 	uint64_t moves_done;
 	uint64_t barrier_timeout_ns; /* 0: do not wait at barriers */
 	uint64_t reserved2[27];
@@ -116,6 +116,8 @@ struct sentinel_control {
 /* No barrier waits if the heartbeat is older than this. */
 #define SENTINEL_HEARTBEAT_STALE_NS 2000000000ull
 
+/* record.event. The comments give the meaning of fields of struct sentinel_record; `address` and
+   `bytes` without a value are the tensor's. */
 enum sentinel_event {
 	SENTINEL_EVENT_NONE = 0,
 	/* address, bytes, detail = enum sentinel_alloc, value = cursor of this allocation, or ~0 if
@@ -132,7 +134,7 @@ enum sentinel_event {
 	SENTINEL_EVENT_STEP = 4,
 	/* emulated and paged tiers with SENTINEL_FLAG_RESIDENCY, after a boundary: address = bytes
 	   resident in fast memory, bytes = bytes resident in slow memory, value = number of page
-	   accesses of the stretch that begins */
+	   accesses of the stretch that begins (but see SENTINEL_ACCESS_AFTER) */
 	SENTINEL_EVENT_SERVED = 5,
 	/* follows SERVED: value = number of page accesses served by fast memory, address = delay in
 	   ns that all other page accesses add to the debt, bytes = sentinel_residency.paid_ns */
@@ -152,7 +154,7 @@ enum sentinel_placement {
 };
 
 enum sentinel_alloc {
-	SENTINEL_ALLOC_STEP = 0, /* an allocation by the step's owner */
+	SENTINEL_ALLOC_STEP = 0, /* an allocation by the step's owner, which has begun the step */
 	SENTINEL_ALLOC_LIVE = 1, /* not a birth: a tensor that was live when the step began; value ~0 */
 	SENTINEL_ALLOC_OTHER = 2, /* an allocation by a thread that is not the step's owner; value ~0 */
 };

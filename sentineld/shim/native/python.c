@@ -2,10 +2,12 @@
 /*
  * The functions that the Python hooks call in every step. They are CPython built-in
  * functions, because a call of a built-in function takes a few tens of ns, whereas
- * a call through ctypes takes several hundred ns. The functions use only the stable
- * ABI (PyMethodDef and a few functions), which is declared here so that no Python
- * headers are needed. native.py wraps these functions in Python objects with
- * PyCFunction_NewEx. CPython's symbols are bound lazily, inside the Python process.
+ * a call through ctypes takes several hundred ns. The functions below use only
+ * PyMethodDef and a few functions of CPython's stable ABI, which are declared here so
+ * that no Python headers are needed. native.py wraps the functions below in Python
+ * objects with PyCFunction_NewEx. The library is not linked with CPython: at the first
+ * call of a CPython function, the dynamic linker finds this function in the Python
+ * process (-z lazy in the Makefile).
  */
 #include "shim.h"
 

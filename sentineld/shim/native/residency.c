@@ -17,8 +17,9 @@ uint64_t residency_fast_room(const struct emulation *emulation)
 
 	if (!emulation->fast_limit)
 		return UINT64_MAX;
-	/* If the daemon has changed the batch since the last call of flight_arrive(), `flying`
-	   may count the pages of the next batch, none of which is in arrived_fast. */
+	/* `flying` counts all pages of a batch until the batch ends, so subtract those that fast_own
+	   counts already. But if the daemon has published another batch since the last call of
+	   flight_arrive(), `flying` may count that batch: then subtract nothing. */
 	if (emulation->flight && flight_current(emulation))
 		arrived = emulation->flight->arrived_fast;
 	flying -= arrived < flying ? arrived : flying;

@@ -33,8 +33,9 @@ void stalls_begin(bool exclude)
    since the last call of count_stalls(), all time in which the owner has slept since that call
    counts as stalled.
 
-   Records must have the returned time, and not a later one: the kernel can suspend the owner after
-   this function has read the time, and the next call counts this suspension as stalled. */
+   A record must have the returned time, and not a later one. If the kernel suspends the owner after
+   this function has read the time, the next call can count this suspension as stalled. A record
+   with a time after the suspension would then seem later than the records that follow it. */
 static uint64_t count_stalls(void)
 {
 	uint64_t wall = now_ns(), cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), stalls = paging_stalls();

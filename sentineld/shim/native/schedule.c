@@ -13,8 +13,8 @@ bool schedule_init(struct schedule *schedule, const struct layout *layout)
 		return true;
 	schedule->moves = malloc(count * sizeof(*schedule->moves));
 	schedule->first = malloc((boundaries + 1ull) * sizeof(*schedule->first));
-	/* A move is obsolete by the time it is due again. So a queue never holds a move twice, and
-	   has at most `count` entries. */
+	/* When a move becomes due in the next step, its entry of this step is obsolete already. So
+	   a queue never holds a move twice, and has at most `count` entries. */
 	schedule->evict.first = malloc(count * sizeof(*schedule->evict.first));
 	schedule->fetch.first = malloc(count * sizeof(*schedule->fetch.first));
 	if (!schedule->moves || !schedule->first || !schedule->evict.first || !schedule->fetch.first) {

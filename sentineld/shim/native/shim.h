@@ -97,7 +97,7 @@ static inline bool is_owner(void)
 /* Load a word that the daemon writes. */
 #define observe(word) __atomic_load_n(&shim.control->word, __ATOMIC_ACQUIRE)
 
-/* Bring the residency map of emulated tiers up to date. Needs the lock. */
+/* Emulated tiers: record in the residency map which moving pages have arrived. Needs the lock. */
 static inline void residency_arrive(void)
 {
 	if (flight_active(shim.emulation))
@@ -141,8 +141,9 @@ void stretch_begin(void);
 /* Record that a leaf module's forward has ended. */
 void boundary_leaf_ended(void);
 
-/* Pass the boundaries that are due before the owner's next allocation: first an OUTSIDE boundary,
-   then a cut. Needs the lock, but releases it while such a boundary is passed. */
+/* Pass the boundaries that are due before the owner's next allocation: first an OUTSIDE boundary
+   (see shim.outside_pending), then a cut. Needs the lock, but releases it while such a boundary is
+   passed. */
 void boundary_before_alloc(void);
 
 /* With emulated tiers: the delay to pay now, in ns; 0 for a small delay, unless `all` is set. */
@@ -151,9 +152,9 @@ uint64_t debt_due(bool all);
 /* Wait for debt_ns, and subtract the time spent from the debt. */
 void debt_pay(uint64_t debt_ns);
 
-/* Advance the cursor past optional slots whose allocations are missing in this step. bytes: size of
-   the next allocation; 0: the step has no further allocation. Needs the lock, and the mode
-   SENTINEL_MODE_REPLAY. */
+/* Advance the cursor past optional slots (SENTINEL_SLOT_OPTIONAL) whose allocations are missing in
+   this step. bytes: size of the next allocation; 0: the step has no further allocation. Needs the
+   lock, and the mode SENTINEL_MODE_REPLAY. */
 void skip_optional(uint64_t bytes);
 
 /* End the step. Marks it as diverged if allocations or boundaries are missing. */

@@ -93,7 +93,7 @@ def joules(turn: Json, access_joules: float) -> float:
     """Return the energy of a step: of the whole machine if RAPL measured it, else modelled.
 
     The modelled energy is a sum of four energies: those of the CPU time of training and daemon, of
-    one core that waits for the rest of the step, of the disk's traffic, and of the accesses to
+    one core that is idle during the rest of the step, of the disk's traffic, and of the accesses to
     memory (access_joules).
     """
     if turn["machine_joules"] is not None:

@@ -3,10 +3,10 @@
  * The modelled clock of an emulated machine: the time that real CPUs would take to execute the same
  * code, independent of the emulator's speed. docs/explanation/demo-clock.md explains the model.
  *
- * Each CPU has a time in picoseconds. Instructions and cache misses add their costs to it. No CPU
- * runs more than CLOCK_QUANTUM_PS ahead of another CPU that executes code, so that the time for
- * which one CPU waits for another is modelled, too. The machine's time is that of the CPU that is
- * furthest ahead.
+ * Each CPU has a time in picoseconds. Instructions and cache misses add their costs to it. Every
+ * CLOCK_QUANTUM_PS, a CPU compares its time with the others' and waits while it is more than
+ * CLOCK_QUANTUM_PS ahead of another CPU that executes code, so that the time for which one CPU
+ * waits for another is modelled, too. The machine's time is that of the CPU that is furthest ahead.
  */
 #ifndef DEMO_CLOCK_H
 #define DEMO_CLOCK_H

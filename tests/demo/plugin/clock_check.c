@@ -78,7 +78,7 @@ int main(void)
 	clock_charge(&c, 0, SECOND_PS);
 	assert(now_ps >= before_ps + SECOND_PS);
 
-	/* CPUs that are far apart are brought together. */
+	/* clock_align() sets CPUs whose times are far apart to the machine's time. */
 	clock_align(&c);
 	assert(c.cpus[1].time_ps == now_ps && c.cpus[0].time_ps == now_ps);
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The part of QEMU's TCG plugin interface, version 1 (QEMU 7.2), that the
- * counter uses: declarations of functions that QEMU's executable exports.
+ * The part of QEMU's TCG plugin interface, version 1 (QEMU 7.2), that
+ * counter.c uses: declarations of functions that QEMU's executable exports.
  * Debian has no package with the header.
  */
 #ifndef DEMO_QEMU_PLUGIN_API_H

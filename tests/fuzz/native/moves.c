@@ -47,7 +47,8 @@ static struct sentinel_layout header;
 static struct emulation *emulation;
 static int wake;
 static int pipe_fds[2];
-/* [space][page]: content of the page, 0 if it is absent; space 0 is the arena, space 1 the heap */
+/* marks[space][page] is the content of a page, or 0 if the page is absent; space 0 is the arena,
+   space 1 the heap */
 static uint64_t marks[2][HEAP_PAGES];
 static uint64_t next_mark;
 static unsigned forks;

@@ -126,8 +126,8 @@ def test_a_goal_that_fails(goal: str, changed: dict[str, Any]) -> None:
 
 
 def test_ram_is_no_goal_where_the_bound_does_not_allow_it() -> None:
-    """A step in RAM takes 1.2 s, so the bound is 1.2 s + 0.6 s = 1.8 s. A step that takes 1.6 times
-    as long as in RAM takes 1.07 times the bound."""
+    """The median step in RAM takes 1.2 s (see PACE), so the bound is 1.2 s + 0.6 s = 1.8 s. A step
+    that takes 1.6 times as long as in RAM takes 1.07 times the bound."""
     found = holds(extra_s=0.6, auto=managed(1.6))
     assert "auto_over_ram_at_40%_where_bound_allows" not in found
     assert found["auto_over_bound_at_40%"]
@@ -150,7 +150,7 @@ def test_a_rival_must_not_be_faster_than_auto() -> None:
     assert "rival_over_auto_least" not in holds()
     assert holds(vdnn=managed(1.2), lms=managed(1.06))["rival_over_auto_least"]
     assert not holds(vdnn=managed(1.2), lms=managed(1.04))["rival_over_auto_least"]
-    # A rival that has no plan for a budget does not break this goal.
+    # `managed_not_measured` does not count rivals, which may have no plan for a budget.
     unable = {"note": "no plan", "limit_bytes": 1000}
     assert holds(vdnn=unable)["managed_not_measured"]
     found = figures.summarise({"toy": {"0.4": raw(vdnn=managed(1.2))}})

@@ -22,7 +22,8 @@ def layout(*placed: bool) -> Layout:
 def test_a_layout_that_places_every_slot() -> None:
     found = coverage(layout(True, True, True), toy_profile())
     assert (found.planned_share, found.planned_bytes_share) == (1.0, 1.0)
-    # The peak is at the gradient's birth: activation 2 pages + gradient 2 pages = 4 pages.
+    # The peak of the tensors with slots is at the gradient's birth (see toy_profile()): activation
+    # 2 pages + gradient 2 pages = 4 pages.
     assert found.peak_bytes == 4 * PAGE
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prefetches within the bandwidth limit.
 
-The advice goes to a real process. Its pages need not be in swap, because the kernel ignores the
-advice for pages that are not in swap.
+The advice to read pages from swap (MADV_WILLNEED) goes to a real process. Its pages need not be in
+swap, because the kernel ignores the advice for other pages.
 
 tests/integration/test_temperature.py pages real programs out and in.
 """

@@ -85,7 +85,7 @@ def test_processes_join_and_leave(sleepers: list[int]) -> None:
     members.look()
     assert members.pids == tuple(sleepers[1:])
     assert members.changes == changes + 2
-    # A process that comes back gets another span.
+    # A process that joins the session again gets another span of page numbers (heat/spans.py).
     spans = {member.span for member in members}
     target.found = sleepers
     members.look()

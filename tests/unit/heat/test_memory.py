@@ -64,7 +64,8 @@ def test_pages_that_a_fork_shares_are_counted_once() -> None:
         memory.refresh()
         assert memory.resident_bytes() == pytest.approx(alone_bytes, rel=0.2)
         assert memory.use.anonymous_bytes == pytest.approx(alone_bytes, rel=0.2)
-        # The units contain each shared page twice: once in the span of each process.
+        # The units contain each shared page twice: once in each process's span of page numbers (see
+        # heat/spans.py).
         units = memory.units()
         assert pages_of_block(units, process, 0) == pages_of_block(units, process, 1) > 0
         assert memory.repeated_bytes > BLOCK_BYTES

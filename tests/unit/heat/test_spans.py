@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page numbers of a session. Each process has a span of them."""
+"""The page numbers of a session: each address space has a separate range of them, its span."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ def test_a_single_process_ends_with_its_exit_or_exec() -> None:
     process = shell("read line; exec cat")
     target = OneProcess(process.pid)
     assert target.pids() == [process.pid]
-    # The process still runs, so only an exec() could have ended the target.
+    # The target has not ended yet. Because the process still runs, an exec() is the only reason
+    # that why_ended() can return.
     assert target.why_ended() == CALLED_EXEC
     process.communicate("\n")
     with pytest.raises(ProcessLookupError):

@@ -78,7 +78,7 @@ def test_the_disk_is_the_slow_tier(substrate: PagedSubstrate, tmp_path: Path) ->
 
 def test_an_access_to_the_file_costs_a_read_of_its_pages(substrate: PagedSubstrate) -> None:
     profile = toy_profile()
-    # All pages of an access are read in one fault, which has a latency of 80 us.
+    # All pages of an access are read in one fault, which has a latency of 80 us (see disk()).
     extra_ns = timing_of(substrate.tiers()).extra_ns(profile) - 80e3
     rows = profile.accesses
     used = np.maximum(rows["bytes_read"], rows["bytes_written"])

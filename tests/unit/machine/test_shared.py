@@ -47,7 +47,8 @@ def test_a_small_gain_changes_no_share() -> None:
     budget.learn("a", Curve((0, 64 * MIB), (1.2, 1.0)))
     budget.learn("b", Curve((0, 64 * MIB), (1.2, 1.0)))
     before = budget.share_bytes("a"), budget.share_bytes("b")
-    # If session "a" had all 64 MiB, the sum of the slowdowns would now be 0.1 % smaller.
+    # With this curve, the sum of the slowdowns would be 0.1 % smaller if "a" had all 64 MiB. This
+    # gain is less than GAIN_MIN (machine/shared.py).
     budget.learn("a", Curve((0, 64 * MIB), (1.205, 1.0)))
     assert (budget.share_bytes("a"), budget.share_bytes("b")) == before
 
@@ -145,7 +146,7 @@ def test_a_jobs_share_follows_the_curves_of_its_ranks() -> None:
         budget.count(holder)
     budget.learn("first", STEEP)
     assert budget.share_bytes("first") == budget.share_bytes("second")
-    # The second rank needs half as much memory for the same slowdown.
+    # For the same slowdown, the second rank needs half as much memory as the first.
     budget.learn("second", Curve((0, 32 * MIB), (1.25, 1.0)))
     first, second = budget.share_bytes("first"), budget.share_bytes("second")
     assert first == pytest.approx(2 * second, abs=2 * 4096)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The moves that the schedule chooses in steps of a few boundaries.
+"""The moves that the schedule chooses, for training steps with few boundaries.
 
-A World has one space with 64 pages.
+Schedule.done() returns the last position (step << 32 | boundary) up to which all moves that
+barriers wait for are complete. In step 0, a position equals the boundary's number.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ NO_DROPS = np.zeros(0, DROP_DTYPE)
 
 
 class World:
-    """A schedule and its pages. move() moves a batch's pages immediately, except those in
-    `pinned`."""
+    """A schedule, and 64 pages in one space. move() moves a batch's pages immediately, except those
+    in `pinned`."""
 
     def __init__(
         self,
@@ -37,8 +38,8 @@ class World:
         late: bool = False,
         stalls: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        """rows: (boundary, deadline, tier, first page, pages). late: whether all moves are late by
-        plan. stalls: see Schedule."""
+        """rows: (boundary, deadline, tier, first page, pages). count: number of boundaries. useful,
+        ahead: see move_times(). late: whether all moves are late by plan. stalls: see Schedule."""
         moves = np.zeros(len(rows), MOVE_DTYPE)
         for row, (boundary, deadline, tier, first, pages) in enumerate(rows):
             moves[row] = (boundary, deadline, row, 0, tier, first * PAGE, pages * PAGE)
@@ -131,8 +132,9 @@ def test_early_demotions_make_small_batches_while_promotions_have_no_room() -> N
 
 
 def test_an_exact_batch_ends_with_the_demotions_that_the_process_may_wait_for() -> None:
-    """exact=True says that batches have no overhead, so short batches cost nothing. Therefore each
-    batch ends as soon as done() can rise."""
+    """exact=True says that batches have no overhead, so short batches cost nothing. Therefore a
+    batch ends before the first move that delays done() only at a later boundary than the moves
+    before it: otherwise, a process that waits for the earlier boundary would wait longer."""
     rows = [(1, 3, 1, 0, 2), (1, 3, 1, 4, 1), (2, 3, 1, 8, 2), (3, 0, 1, 16, 2), (0, 1, 1, 24, 2)]
     world = World(rows, count=4, ahead=[0, 0, 0, 1, 2])
     world.schedule.pass_boundary(NO_DROPS)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fast memory that is charged in a step of four stretches, with eight arena pages.
 
-pages 0-3   born in stretch 1, fast, dropped in stretch 2
-pages 4-7   born in stretch 2, fast, kept
+Several tests use BIRTHS and DROPS:
+pages 0-3   born on the fast tier in stretch 1, dropped in stretch 2
+pages 4-7   born on the fast tier in stretch 2, kept
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ def make(
 ) -> Charge:
     """The charge of a step with these births and drops.
 
-    order: the births and drops, in the order in which they happen. None: in each stretch, the
-        births come before the drops.
+    births: (stretch, tier, whether the tensor outlives the stretch, first page, pages).
+    drops: (stretch, first page, pages).
+    order: the births and drops in the order in which they happen, as (stretch, whether it is a
+        birth, tier, first page, pages). None: in each stretch, the births come before the drops.
     """
     if order is None:
         order = [(s, True, t, o, n) for s, t, _, o, n in births]

@@ -108,8 +108,9 @@ def test_changes_of_the_fast_pages_are_reported() -> None:
     for node in (0, 0, 1):
         pages.move_pages(wanted, node)
     assert changes == [2, 0, -3]
-    # The constructor reports that 0 pages are in flight. A batch to the fast tier reports the
-    # number of its pages when it begins, and each batch reports 0 when it ends.
+    # The constructor reports that 0 pages are in flight. A call that moves pages to the fast tier
+    # reports their number when it begins: 2 in the first call, 0 in the second. Each call reports 0
+    # when it ends.
     assert flying == [0, 2, 0, 0, 0, 0]
 
 

@@ -418,8 +418,8 @@ def test_births_that_wait_for_demotions_are_not_charged() -> None:
 @pytest.mark.parametrize(
     ("plan_pages", "session_pages", "promoted_pages"),
     [
-        (4, 5, 2),  # there are more unmanaged bytes than the plan has left room for
-        (2, 7, 4),  # there are fewer
+        (4, 5, 2),  # 3 unmanaged pages exceed the room that the plan leaves (5 - 4): 5 - 3 = 2
+        (2, 7, 4),  # 3 unmanaged pages fit into this room (7 - 2): 7 - 3 = 4
     ],
 )
 def test_promotions_and_unmanaged_bytes_share_the_session_s_budget(

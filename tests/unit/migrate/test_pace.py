@@ -21,7 +21,7 @@ TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
 @dataclass
 class Series:
     """A sequence of batches of moves. A batch has at most 64 pages. pages: size of the plan's
-    largest move, in pages."""
+    largest move, in pages. exact, waits: see Memory (migrate/process_memory.py)."""
 
     pages: int = 8
     exact: bool = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages that a call moved and that the process dropped during this call.
+"""Pages that a call of move_pages() moved and that the process dropped during this call.
 
 page     0 1 2 3 4 5 6 7
 region   [ fast ][ slow ]
@@ -46,8 +46,8 @@ def test_pages_of_slow_regions_are_moved_back_in_ranges() -> None:
 
 
 class OnePage:
-    """Memory with a single page, on this node. If the page dies and is born again during a call,
-    the call moves the page of the new tensor."""
+    """Memory with a single page, which is on `node`. If the page dies and is born again during a
+    call of move_pages(), the call moves the page of the new tensor."""
 
     batch_pages = ahead_pages = 4
     exact = False

@@ -2,8 +2,9 @@
 """A mover that is slower than its plan assumes: the process waits at the plan's barriers, and no
 step exceeds the budget.
 
-The process is simulated. It keeps running during the mover's calls. So a call can move pages whose
-tensor has died since the call began, or on which the next tensor has been born since then.
+The process is simulated. It keeps running while the mover calls move_pages(). So a call can move
+pages whose tensor has died since the call began, or on which the next tensor has been born since
+then.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from sentineld.model.timing import CACHED_BYTES
 from tests.unit.plan.toys import LARGE, PAGE, large_profile, toy_profile, two_tiers
 
 READ = 19 * LARGE * PAGE
-"""Bytes that the large toy's step reads; it writes half as many."""
+"""Bytes that a step of large_profile() reads: LARGE times the 19 pages that toy_profile() accesses.
+The step writes half as many bytes."""
 PJ = 8e-12
 """Joules of a byte at 1 pJ per bit."""
 

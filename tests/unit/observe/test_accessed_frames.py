@@ -23,8 +23,8 @@ usable = pytest.mark.skipif(
 HOT = 100
 OTHERS = 1 << 14
 """More pages than a processor's TLB has entries. The process accesses them in turn with its hot
-pages. Otherwise, on an idle machine, the hot pages could keep their TLB entries from before the
-window, and DAMON would not notice their accesses."""
+pages. Otherwise, on an idle machine, the hot pages could keep TLB entries that are older than
+DAMON's observation, and DAMON would not notice the accesses to these pages."""
 OTHER = f"other = mmap.mmap(-1, {OTHERS * PAGE_BYTES}); other.madvise(mmap.MADV_NOHUGEPAGE)"
 LOOP = (
     f"while True: block[:{HOT * PAGE_BYTES}:{PAGE_BYTES}] = bytes({HOT});"

@@ -110,7 +110,8 @@ def test_ranges_are_cut_out() -> None:
 def test_exactly_the_pages_outside_the_ranges_remain(
     steps: list[tuple[int, int, bool]], holes: list[tuple[int, int]]
 ) -> None:
-    """steps, holes: for each run or range, the gap before it and its size, both in pages."""
+    """steps: (gap before the run, its size, whether it is resident) of each run; holes: (gap before
+    the range, its size) of each excluded range. Gaps and sizes are in pages."""
     runs, excluded, at = [], [], 0
     for gap, pages, resident in steps:
         runs.append((at + gap, pages, resident))

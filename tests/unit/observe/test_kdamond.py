@@ -101,7 +101,7 @@ def test_a_kdamond_on_frames_is_taken_over_once_its_daemon_has_died(
     # over.
     write(kdamonds, "0/contexts/0/operations", "fvaddr\n")
     assert usable(kdamonds, os.getpid(), operations=operations) is not None
-    # This program watches frames, but has not written its pid.
+    # A program other than the daemon watches page frames: it leaves pid_target at 0.
     write(kdamonds, "0/contexts/0/operations", "paddr\n")
     write(kdamonds, "0/contexts/0/targets/0/pid_target", "0\n")
     assert usable(kdamonds, os.getpid(), operations=operations) is not None

@@ -57,7 +57,8 @@ def test_threads_of_this_process_are_reported_and_others_are_not(connector: Proc
     thread.start()
     thread.join()
     found = gather(connector, lambda event: isinstance(event, Fork) and event.child == os.getpid())
-    # The other process is reported once, and none of its threads is reported.
+    # A thread's event would have the process's ID as `child`. So the other process is reported
+    # once, and none of its threads is reported.
     assert [event.child for event in found if isinstance(event, Fork)].count(other.pid) == 1
 
 

@@ -19,7 +19,7 @@ BOARDS = {"sentineld": dashboard, "sentineld-fleet": fleet_dashboard}
 RULES = {file.stem: file.read_text() for file in (DOCS / "prometheus").glob("*.rules.yml")}
 
 LABELS = {spec.name: set(spec.labels) for spec in METRICS} | {SCRAPE_DURATION[0]: set()}
-"""The daemon's metrics. Prometheus adds the label "instance"."""
+"""The labels of each metric of the daemon. Prometheus adds the label "instance"."""
 LEVELS = {
     "instance_session": {"session", "training_job", "rank"},
     "training_job_rank": {"training_job", "rank"},

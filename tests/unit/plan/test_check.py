@@ -77,7 +77,8 @@ def _undropped(plan: Plan) -> Plan:
 
 def _promoted_and_demoted() -> list[tuple[int, ...]]:
     """Moves of the state and of the gradient's slow pages. The plan does not drop the gradient's
-    pages: they are promoted at boundary 3 and demoted again at boundary 0, before its death."""
+    pages: they are promoted at boundary 3 and demoted again at boundary 0 of the next step, before
+    the gradient's death (see toy_profile())."""
     return [
         *(DOWN, move(0, 1, 2, Space.ARENA, 1, 3, 2)),
         *(UP, move(3, 3, 2, Space.ARENA, 0, 3, 2)),
@@ -97,8 +98,8 @@ def test_parts_of_a_slot_are_dropped() -> None:
 
 
 def test_live_tensors_on_the_same_page_are_rejected() -> None:
-    # The activation lives on pages 1 to 2 in the events [1, 5). The scratch lives in [2, 3) and is
-    # put on page 2 as well.
+    # The activation lives on pages 1 to 2 in the memory events [1, 5) of toy_profile(). The scratch
+    # lives in [2, 3) and is put on page 2 as well.
     plan = slots(toy_plan(), "offset", 1, 2 * PAGE)
     with pytest.raises(PlanError, match="slots 0 and 1 are alive together"):
         verify(plan, toy_profile(), None)
@@ -148,7 +149,8 @@ def test_a_budget_requires_a_tier_for_each_persistent_page() -> None:
 
 
 def test_births_wait_for_the_demotions_that_make_room() -> None:
-    # The whole state moves, and the activation is born in stretch 1 instead of 0. Charged pages:
+    # The whole state moves, and the activation is born in stretch 1 instead of 0. Charged pages
+    # (the tensors' sizes are in toy_profile(); the pool has one page, see toy_plan()):
     # stretch 0: pool 1 + parameter 2 + state being demoted 4 = 7
     # stretch 1: pool 1 + parameter 2 + activation 2 = 5, or 9 if the state's demotion is late
     profile = toy_profile()

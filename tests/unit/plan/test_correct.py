@@ -139,7 +139,7 @@ def faulting(steps: Steps, number: int) -> Correction | None:
 
 
 def on_paged_tiers(plan: Plan = PLAN) -> Steps:
-    """A training on paged tiers; the latency of a fault is 50 us."""
+    """A training on paged tiers. Its plan assumes that a fault has a latency of 50 us."""
     steps, tiers = Steps(), two_tiers(NOMINAL)
     slow = replace(tiers.tiers[1], read_latency_ns=50e3)
     tiers = replace(tiers, tiers=(tiers.tiers[0], slow), paged=True)

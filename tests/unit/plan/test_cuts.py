@@ -40,7 +40,8 @@ def test_each_stretch_is_cut_as_late_as_the_limit_allows() -> None:
 
 
 def test_births_are_limited() -> None:
-    # With a budget of 16 pages, at most 8 pages are born in a stretch: two parts of 3 pages fit.
+    # With a budget of 16 pages, at most 8 pages, half of the budget, are born in a stretch: two
+    # parts of 3 pages fit.
     assert choose_cuts(optimizer_step(6, size=3 * PAGE), 16 * PAGE, 1.0).tolist() == [2, 4]
 
 

@@ -57,7 +57,8 @@ HALF = {0: 1.5, 64: 1.0}
 
 def test_memory_goes_to_the_session_that_gains_most() -> None:
     # LINE gets all 64 MiB. The slowdown of HALF with its equal share, 32 MiB, is 1.25. A division
-    # may raise it by the factor SLOWDOWN_MAX, 1.25, to 1.5625. Even without memory, it is only 1.5.
+    # may raise this slowdown at most by the factor SLOWDOWN_MAX, 1.25, to 1.5625. Even without
+    # memory, the slowdown of HALF is only 1.5.
     assert in_mib(divide(64 * MIB, [member(LINE), member(HALF)])) == [64, 0]
     # With weight 3, 1 MiB for HALF is worth 1.5 times as much as 1 MiB for LINE. The slowdown of
     # LINE with its equal share, 16 MiB, is 1.75, so it may be at most 2.19. Without memory, it is

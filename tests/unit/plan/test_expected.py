@@ -183,9 +183,10 @@ def test_a_promotion_is_useful_until_its_last_use_before_the_next_demotion() -> 
         (1, 2, *heap, 0, 16 * PAGE, 10 * PAGE),
         (3, 0, *heap, 0, 16 * PAGE, 10 * PAGE),
     ]
-    # The demotion at boundary 1 is useful for a whole step, 4 boundaries. Each promotion is useful
-    # until the last use before the next demotion at boundary 1. This use is in stretch 0, which
-    # begins 3 boundaries after boundary 1, and 1 boundary after boundary 3.
+    # The tensor is used in stretches 0 and 2. The demotion at boundary 1 is useful for a whole
+    # step, 4 boundaries. Each promotion is useful until the last use before the next demotion at
+    # boundary 1. This use is in stretch 0, which begins 3 boundaries after boundary 1, and 1
+    # boundary after boundary 3.
     assert useful_until(profile(), plan(rows)).tolist() == [4, 3, 1]
 
 

@@ -16,9 +16,10 @@ ITEMS = chunks(toy_profile(), np.array([STATE, PARAMETER]), 4)
 
 
 def lives(*drawn: str) -> Lives:
-    """The lives that the words describe: one word per chunk, one letter per position.
+    """The lives that the words describe: one word per chunk.
 
-    F: fast; s: slow; D: being demoted; U: being promoted.
+    One letter per stretch, from the chunk's birth on. F: fast; s: slow; D: being demoted; U: being
+    promoted.
     """
     table = np.array([list(word) for word in drawn]).T
     moving = (table == "D") | (table == "U")

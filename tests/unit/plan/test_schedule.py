@@ -13,9 +13,10 @@ from tests.unit.plan.toys import PAGE, toy_profile
 
 
 def lives_of(items: Items, drawn: list[str]) -> Lives:
-    """The lives that the words describe: one word per chunk, one letter per position.
+    """The lives that the words describe: one word per chunk.
 
-    F: fast; s: slow; D: being demoted; U: being promoted.
+    One letter per stretch, from the chunk's birth on. F: fast; s: slow; D: being demoted; U: being
+    promoted.
     """
     table = np.array([list(word) for word in drawn]).T
     return Lives(
@@ -75,9 +76,10 @@ def test_a_wait_is_needed_only_if_births_would_not_fit() -> None:
     # stretch      0  1  2  3
     # charged      9  5  6  2
     # births       .  2  1  1
-    # unfinished   .  4  7  3   pages whose demotion may be unfinished
+    # unfinished   3  4  7  3   pages whose earlier demotion may be unfinished
     # In stretch 2, 6 + 7 = 13 pages exceed the limit of 10, so the births of this stretch wait for
-    # the demotion at boundary 0. After this wait, 6 + 3 = 9 pages fit.
+    # the demotion at boundary 0. After this wait, 6 + 3 = 9 pages fit. In stretch 0, 9 + 3 =
+    # 12 pages exceed the limit, too, but there are no births that could wait.
     charged, births = np.array([9, 5, 6, 2]), np.array([0, 2, 1, 1])
     waits = needed_waits(charged, births, [(0, 4), (1, 3)], 10)
     assert waits.tolist() == [-1, -1, 0, -1]

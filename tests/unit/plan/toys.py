@@ -34,7 +34,7 @@ def two_tiers(bytes_per_s: float = 8 * PAGE) -> Tiers:
 
 def toy_profile() -> Profile:
     """Four stretches of one second each. The number after a tensor's name is its size in pages; (n)
-    is an access to n pages.
+    is an access to n pages; wraps: the tensor lives across the step's end.
 
     stretch       0 step                    1 forward  2 backward     3 optimizer
     activation 2       [born (2)                       (2)      dies]          slot 0

@@ -51,7 +51,7 @@ def step() -> tuple[np.ndarray, np.ndarray]:
             (2, 12, 255, 0, 0),  # node unknown to the module
             (1, 12, 0, ACCESS_RESIDENCY, 0),
             (2, 12, 1, ACCESS_RESIDENCY, 0),
-            (99, 13, 0, 0, 0),  # the step after
+            (99, 13, 0, 0, 0),  # in the next step
         ],
         SAMPLE_DTYPE,
     )

@@ -58,7 +58,9 @@ def test_accesses_are_spread_over_a_tensors_pages() -> None:
 def test_few_rows_have_the_shares_of_their_pages() -> None:
     small = tier_map(PLAN, PROFILE, residency(PLAN, PROFILE), 2)
     assert len(small.heat.live) == 2
-    assert small.fast[0, 0] == 3 / 5  # 2 of the 4 pages of the state, 1 of the parameter
+    # The first row has 5 pages. In stretch 0, 2 of the state's 4 pages and a page of the parameter
+    # are fast.
+    assert small.fast[0, 0] == 3 / 5
     assert small.heat.accessed.max() <= 1
 
 

@@ -71,7 +71,7 @@ def test_pages_arrive_one_after_the_other(flying: Flying) -> None:
     flying.arrive(4)
     assert arena[:4].tolist() == [SLOW, SLOW, FAST, FAST]
     assert heap[:4].tolist() == [SLOW, SLOW, FAST, 0]
-    flying.arrive(3)  # this caller read the clock before the last caller did
+    flying.arrive(3)  # this caller read the clock before the previous caller did
     flying.arrive(100)
     assert arena[:4].tolist() == [SLOW, SLOW, FAST, SLOW]
     assert heap[:4].tolist() == [SLOW, SLOW, SLOW, 0]

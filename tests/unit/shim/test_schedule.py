@@ -27,7 +27,8 @@ NOWHERE = (1 << 64) - 1
 EVICT = int(MoveFlag.EVICT)
 
 Row = tuple[int, int, int, int]
-"""(boundary, deadline, end, flags) of a move; see struct sentinel_move."""
+"""(boundary, deadline, end, flags) of a move; see struct sentinel_move. Deadline and end are
+distances from the boundary."""
 
 
 def table(rows: list[Row], pages: int = 1) -> Records:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages, the mover and the clock, on three cells: two of the arena and one of the heap.
+"""The simulator's World (pages, mover, clock) on three cells: two of the arena, one of the heap.
 
 cell      0   1   2
 pages     4   4   4
 born on   F   s   s     F: fast, s: slow
-A page takes 10 ns to move.
+A page takes 10 ns to move, unless a test sets another rate.
 """
 
 from __future__ import annotations
@@ -149,20 +149,21 @@ def test_no_page_moves_while_accesses_use_the_slow_tier() -> None:
     one.queue.add(promotion(1))
     one.occupied(25.0)
     one.run(44.0)
-    assert tiers(one)[1] == (1, 3)  # one page takes 10 ns
+    # In the 44 - 25 = 19 ns after the busy time, one page moves, and the next one begins to move.
+    assert tiers(one)[1] == (1, 3)
     one.occupied(10.0)
     one.queue.add(demotion(0))
     one.wait_for(0)
     assert one.counts.demoted_pages == 4
-    # The stall consists of the busy time, the remaining 1 ns of the page in flight and the time of
-    # the demotions.
+    # The stall consists of the busy time of 10 ns, the remaining 1 ns of the page in flight and the
+    # time of the demotions.
     assert one.counts.stall_ns == pytest.approx(10.0 + 1.0 + 4 * PAGE_NS)
 
 
 def test_slow_pages_that_are_born_keep_moves_from_the_slow_tier() -> None:
     one = World(cells(), 100, PAGE_NS, PAGE_NS)
     one.queue.add(demotion(0))
-    one.born(0, 2, busy_ns=5.0)  # four of the pages are slow
+    one.born(0, 2, busy_ns=5.0)  # the four pages of cell 1 are slow: busy for 20 ns
     one.run(39.0)
     assert one.counts.demoted_pages == 1
 
@@ -477,7 +478,9 @@ def test_a_stretch_ends_when_the_pages_to_be_written_fit_into_the_free_frames() 
     one = paged(capacity=7)
     one.born(0, 1)
     access(one, 2, cost_ns=10.0, written=True)
-    one.run(40.0)  # four pages have been fetched; three frames are free
+    # Four changed pages are to be written, but only three frames are free: the stretch ends when
+    # one of the pages is written, which takes 5 ns.
+    one.run(40.0)
     one.wait_for_writes()
     assert (one.now_ns, one.counts.stall_ns) == (45.0, 5.0)
     one.wait_for_writes()

@@ -20,7 +20,7 @@ IDLE = 31337
 
 
 def session(pid: int, state: str, reason: str, **fields: Any) -> dict[str, Any]:
-    """A session as in the answer to `status`, without the fields that the view does not read."""
+    """A session as in the answer to `status`, without the fields that `top` does not read."""
     return {
         "pid": pid,
         "uid": 1000,

@@ -18,7 +18,8 @@ BEFORE = SessionReading(PID, "managed", promoted_bytes=1000, demoted_bytes=500, 
 
 
 def reading(second: float, step: int, pid: int = 1, **fields: int) -> Reading:
-    """One session at this moment; the daemon uses a tenth of a CPU. pid: the daemon's."""
+    """A reading of a daemon with one session, at `second` on the daemon's clock. The daemon uses a
+    tenth of a CPU. pid: the daemon's."""
     time_ns = int(second * SECOND_NS)
     session = replace(BEFORE, step=step, **fields)  # type: ignore[arg-type]
     return Reading("0.1.0", pid, time_ns, time_ns // 10, 0, "", (session,))

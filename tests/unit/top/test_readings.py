@@ -55,7 +55,7 @@ def test_a_cgroup_without_processes_is_left_out() -> None:
 
 
 def test_sessions_of_the_same_process_have_different_keys() -> None:
-    """The root of a tree may also have a session of its own, under the shim."""
+    """The root of a process tree may also have a session of its own, under the shim."""
     tree = {"pid": 8, "state": "managed", "group": "tree of process 8"}
     sessions = [tree, {"pid": 8, "state": "registered"}]
     reading = Reading.of({"version": "0.1.0", "pid": 7, "sessions": sessions})

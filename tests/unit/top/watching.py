@@ -21,7 +21,7 @@ UPDATE = "SENTINELD_UPDATE_SCREENS"
 """If this variable is set, the tests write the pictures that they otherwise compare."""
 PATIENCE_S = 600.0
 COLUMN_UNITS = 12.2
-"""Width of a column in the picture."""
+"""Width of a character in the picture, in units of the SVG."""
 HOUR_S = 3600.0
 
 

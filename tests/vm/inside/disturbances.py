@@ -63,7 +63,7 @@ class Observer:
         return self.probes.counters()["disturbances"][target.pid]
 
     def drain_faults(self, target: Target) -> dict[str, int]:
-        """Drain the records; returns for each kind of fault the number of records in the region."""
+        """Drain the records; returns the number in the target's region, by kind of fault."""
         records = self.probes.drain()
         inside = (records["address"] >= target.address) & (
             records["address"] < target.address + PAGES * PAGE
@@ -73,7 +73,7 @@ class Observer:
 
     def report(self, target: Target) -> dict[str, Any]:
         """The process's disturbances, the text that describes them to users, the process's fault
-        counters, and for each kind of fault the number of records in the region."""
+        counters, and the result of drain_faults()."""
         rows = self.rows(target)
         return {
             "rows": rows,

@@ -37,7 +37,7 @@ ARRIVALS = {3: "Q", 5: "A"}
 """Stretch -> tensor whose promotion must be finished when the stretch ends."""
 
 WAITS = (1, 2, 5)
-"""Boundaries at which stepper.py waits for demotions to make room for births and promotions."""
+"""Boundaries at which stepper.py waits until demotions have made room for births and promotions."""
 
 BUDGET_BYTES = 13 * MIB * PAGE
 """Enough for P (4 MiB), S (2 MiB), one of A and Q (6 MiB each), and 1 MiB of slack."""

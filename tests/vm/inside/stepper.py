@@ -3,10 +3,10 @@
 
 Runs in the guest. It has steps, boundaries, births, drops and barriers. The program acts like the
 shim towards the mover, but without torch: it publishes its position, waits for moves_done at the
-boundaries in WAITS, and allocates and frees the tensors below. Each stretch checks the data of the
-tensors that it uses, and reports the fast bytes of the process. It also reports how many pages of
-each of these tensors, except S, are slow. The table shows what each stretch does with each tensor
-(-: nothing) and at which boundaries the tensor moves:
+boundaries in WAITS (layout.py), and allocates and frees the tensors below. Each stretch checks the
+data of the tensors that it uses, and reports the fast bytes of the process. It also reports how
+many pages of each of these tensors, except S, are slow. The table shows what each stretch does with
+each tensor (-: nothing) and at which boundaries the tensor moves:
 
     stretch      0    1     2      3      4      5      6      7
     P (heap)    use  use   use    use    use    use    use    use    always fast

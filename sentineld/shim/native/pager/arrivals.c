@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Decides which arrivals are recent, and detects that an operator accesses the same pages repeatedly. */
+/* Decides which arrivals of pages in memory (see pager->arrivals) are recent, and detects that an
+   operator accesses the same pages repeatedly. */
 #include "arrivals.h"
 
 /* A stray page is in memory, but is not planned to be there. It is not evicted as a stray page while
@@ -7,9 +8,9 @@
    several tensors, and a fault fetches many pages of one tensor. If a fetch for one tensor evicted
    the pages that were just fetched for another tensor, the operator would make no progress.
    young_pages() is the number of frames that planned pages do not need, divided by
-   YOUNG_ROOM_SHARE, within the limits YOUNG_PAGES_MIN and recent_pages(). So stray pages make room
-   for each other, and planned pages stay. young_pages() can be larger while pages are reused; see
-   note_reuse(). */
+   YOUNG_ROOM_SHARE, within the limits YOUNG_PAGES_MIN and recent_pages(). So older stray pages are
+   evicted to make room for new ones, and planned pages stay. young_pages() can be larger while
+   pages are reused; see note_reuse(). */
 #define YOUNG_ROOM_SHARE 2u
 #define YOUNG_PAGES_MIN 128u
 
@@ -24,12 +25,13 @@
    page. For example, a matrix product reads one of its operands once for each block of the other
    operand; the distance is the size of the operand that is read repeatedly. Distances above
    REUSE_SHARE / 4 of the budget do not count, because the reused pages would not fit in memory
-   beside the other pages. A page that last arrived in an earlier stretch does not count either:
-   nearly all pages that are out arrive again in the next step, and the plan has chosen the
-   stretches in which they are in memory. A recorded distance of D pages is valid until the next
-   stretch begins, or until more than REUSE_TURNS * D pages have arrived since note_reuse() last
-   recorded a reuse. It is valid that long because note_reuse() is not called for every reuse: an
-   access to a page that is in memory causes no fault. */
+   beside the other pages. A page that last arrived in an earlier stretch does not count either.
+   Nearly all pages that are out arrive again in the next step, even if no operator accesses them
+   repeatedly, and the plan has chosen the stretches in which they are in memory. A recorded
+   distance of D pages is valid until the next stretch begins, or until more than REUSE_TURNS * D
+   pages have arrived since note_reuse() last recorded a reuse. It is valid that long because
+   note_reuse() is not called for every reuse: an access to a page that is in memory causes no
+   fault. */
 #define REUSE_SHARE 3u
 #define REUSE_TURNS 2u
 

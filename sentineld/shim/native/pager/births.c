@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Gives frames to born pages. A page that pager_born() gave no frame is pending until it gets
-   one. */
+/* Gives frames to born pages. If pager_born() gave a page no frame, the page is pending until it
+   gets one. */
 #include "births.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gives frames to born pages. A page that pager_born() gave no frame is pending until it gets one.
-   The functions need the lock. */
+/* Gives frames to born pages. If pager_born() gave a page no frame, the page is pending until it
+   gets one. The functions need the lock. */
 #ifndef SENTINELD_SHIM_BIRTHS_H
 #define SENTINELD_SHIM_BIRTHS_H
 
@@ -10,9 +10,9 @@
    frame. */
 bool births_continue(struct pager *pager);
 
-/* Give frames to an absent page that is accessed and to the pending pages that follow it. If no frame
-   is free, queue the accessed page. The content of pending pages is undefined; it can be old data of
-   this process. A page that is not pending is zeroed. */
+/* Give frames to an absent page that is accessed and to the pending pages that follow it. If no
+   frame is free, queue the accessed page. If the accessed page is not pending, its frame is zeroed.
+   The content of pending pages is undefined; it can be old data of this process. */
 void page_born(struct pager *pager, struct paged_range *range, uint64_t page);
 
 /* Give frames to an absent page and to the pending pages that follow it, and make room for the next

@@ -8,7 +8,7 @@
 
 struct child;
 
-/* Prepare for a fork(). Returns NULL if memory, a descriptor or a mapping cannot be had. */
+/* Prepare for a fork(). Returns NULL if no memory, descriptor or mapping is available. */
 struct child *make_child(void);
 
 /* After a fork(), in the parent: hold the file pages that the child may read. child: the result of

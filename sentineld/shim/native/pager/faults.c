@@ -91,7 +91,7 @@ static void fetch_below(struct pager *pager, const struct read_ahead_fault *faul
 	pager->next_pages = out_below(fault->range, page - now, left < next ? left : next);
 }
 
-/* Number of pages that kept_job reads; 0 if there is no such job. */
+/* Number of pages that pager->kept_job (see fetch_faulted) reads; 0 if there is no such job. */
 static uint32_t kept_pages(const struct pager *pager)
 {
 	const struct transit *kept = (const struct transit *)pager->kept_job;

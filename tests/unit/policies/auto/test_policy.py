@@ -61,16 +61,16 @@ def test_with_room_for_everything_nothing_moves() -> None:
 
 
 def test_without_time_to_move_the_plan_is_the_best_placement() -> None:
-    # In units of 64 pages: with two fast pages, 6 of the 19 page uses (see toy_profile) can be
-    # fast. Each of the parameter's two pages serves 3 uses. A page that serves the scratch (1 use)
-    # and then the gradient (2 uses) serves 3 uses, too.
+    # Each page of toy_profile() is a unit of 64 pages here. With two fast units, 6 of the 19 uses
+    # of units can be fast. Each of the parameter's two units serves 3 uses. A unit that serves the
+    # scratch (1 use) and then the gradient (2 uses) serves 3 uses, too.
     page_s = 0.75 * PAGE * LARGE / 1e9
     plan = planned(2, 1e-3)
     assert not len(plan.moves)
     slow_s = (plan.predicted.step_ns - 4e9) / 1e9
     # The policy rounds the fast part of a group down to whole grains of 16 pages, a quarter of a
-    # unit. So up to a quarter of a unit can be slow in addition. If each page of this quarter has 3
-    # uses, up to 0.75 more uses are slow.
+    # unit. So up to a quarter of a unit can be slow in addition. If this quarter has 3 uses, up to
+    # 3 / 4 = 0.75 more uses of units are slow.
     assert (19 - 6) * page_s * 0.99 <= slow_s <= (19 - 6 + 0.75) * page_s
 
 

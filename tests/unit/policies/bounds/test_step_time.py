@@ -30,12 +30,12 @@ def test_with_room_for_everything_no_time_is_added() -> None:
 
 
 def test_without_moves_the_bound_is_the_best_placement() -> None:
-    # In units of 64 pages, there are 19 page uses (see toy_profile): activation 2 x 2, scratch 1,
-    # gradient 2 x 2, state 4, parameter 2 x 3. With four fast pages, the parameter is fast for the
-    # whole step. Activation and gradient are both alive in stretch 2, so one of them is slow (4
-    # uses). The state is slow, too (4 uses).
+    # Each page of toy_profile() is a unit of 64 pages here. The units have 19 uses: activation 2 x
+    # 2, scratch 1, gradient 2 x 2, state 4, parameter 2 x 3. With four fast units, the parameter is
+    # fast for the whole step. Activation and gradient are both alive in stretch 2, so one of them
+    # is slow (4 uses). The state is slow, too (4 uses).
     assert bound(4, 0.0) == pytest.approx(8 * LARGE * PAGE_S, rel=2e-3)
-    # With two fast pages, a page of the parameter serves 3 uses, in stretches 1, 2 and 3. A page
+    # With two fast units, a unit of the parameter serves 3 uses, in stretches 1, 2 and 3. A unit
     # that the gradient and the scratch share serves 3 uses, too: the gradient's in stretches 2 and
     # 3, and the scratch's in stretch 0.
     assert bound(2, 0.0) == pytest.approx((19 - 6) * LARGE * PAGE_S, rel=2e-3)
@@ -43,9 +43,9 @@ def test_without_moves_the_bound_is_the_best_placement() -> None:
 
 
 def test_moves_shorten_the_step_up_to_their_bandwidth() -> None:
-    # With two fast pages, 3 uses can be fast in stretch 0: the activation's 2 and, after its
-    # demotion, the scratch's 1. The other stretches have 2, 6 and 8 uses. In each of them, 2 uses
-    # can be fast.
+    # With two fast units of 64 pages, 3 uses of units can be fast in stretch 0: the activation's 2
+    # and, after its demotion, the scratch's 1. The other stretches have 2, 6 and 8 uses. In each of
+    # them, 2 uses can be fast.
     slow, some, many = (bound(2, rate) for rate in (0.0, LARGE / 2, 100.0 * LARGE))
     assert slow == pytest.approx((19 - 6) * LARGE * PAGE_S, rel=2e-3)
     assert many == pytest.approx((19 - 3 - 2 - 2 - 2) * LARGE * PAGE_S, rel=2e-3)

@@ -158,7 +158,9 @@ def test_writing_slow_pages_back_takes_time_at_the_bandwidth_of_moves() -> None:
 @pytest.mark.parametrize(
     ("life", "step_s"),
     [
-        (Life(64, (0, 1), (0, 1), (0,)), 7.0),  # 5 s for stretch 0, 2 s for stretch 1
+        # 5 s for stretch 0, of which the writes take 4 s; 2 s for stretch 1, of which the reads of
+        # the slow pages take 1 s
+        (Life(64, (0, 1), (0, 1), (0,)), 7.0),
         (Life(64, (0,), (0, 0), (0,)), 3.0),  # dead pages are not written
         (Life(64, (1,), (0, 1)), 3.0),  # pages that are not accessed have no content to write
     ],

@@ -36,8 +36,9 @@ def test_a_page_that_faults_late_is_not_promoted() -> None:
         faults = HintFaults(100.0, hot_within)
         faults.tick(seen(0.0, free=5))
         faults.tick(seen(30.0, free=5))
-        # The fault is at least 30 ns after the scan. A page is hot if it faults within 25 or 100 ns
-        # of the scan (hot_within x 100 ns). A fault takes time even without a promotion.
+        # The fault comes after the tick at 30 ns, so at least 30 ns after the scan at 0 ns. A page
+        # is hot if it faults within 25 or 100 ns of the scan (hot_within x 100 ns). A fault takes
+        # time even without a promotion.
         assert faults.tick(seen(40.0, 3, free=5)) == moves
         assert faults.delay_ns() == 10 * HINT_FAULT_NS
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """OC-DNN's prefetches and evictions, checked by hand: four cells of ten pages, of which two fit
-into the fast tier. Stretch k uses cell k."""
+into the fast tier. Operators are stretches, and blocks are cells. Stretch k uses cell k."""
 
 from __future__ import annotations
 

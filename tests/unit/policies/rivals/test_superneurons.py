@@ -96,8 +96,9 @@ def with_heavy(*layers: int) -> Profile:
 
 
 def test_only_outputs_of_checkpoints_leave() -> None:
-    # The output of layer 3 is the input of layer 4. It leaves after stretch 4, too late for the
-    # birth in stretch 5. The output of layer 1 leaves early enough.
+    # Layer 3 is the only checkpoint of the forward pass. Its output, the input of layer 4, leaves
+    # after stretch 4, too late for the birth in stretch 5. The output of layer 1, in mode ALL,
+    # leaves early enough.
     room = 4 * PAGES * PAGE
     for mode, inputs in ((Mode.CHECKPOINTS, {4}), (Mode.ALL, {2})):
         book = open_book(with_heavy(3), moving(64), room)

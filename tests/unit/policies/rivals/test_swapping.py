@@ -129,7 +129,7 @@ def test_a_pool_saves_births_if_it_fits(pages: int, pool: bool) -> None:
     plan = policy("g10").plan(profile, tiers, pages * PAGE)
     verify(plan, profile, pages * PAGE)
     assert [region.name for region in plan.layout.regions] == ["pool" if pool else "short-lived"]
-    # A dropped tensor of 64 pages is born anew in each step, for 1 ns a byte.
+    # A dropped tensor of 64 pages is born anew in each step. This birth takes 1 ns per byte.
     births_ns = 0 if pool else 64 * PAGE
     assert plan.predicted.step_ns == pytest.approx(5e9 + births_ns, abs=2)
     # If births take no time, a pool has no use.

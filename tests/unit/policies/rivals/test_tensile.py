@@ -30,8 +30,8 @@ def two_peaks() -> Profile:
 
 def test_the_highest_peak_comes_first() -> None:
     # The policy first lowers the peak of 96 pages in stretch 9, and then the peak of 80 pages in
-    # stretch 2. A transfer takes a stretch. The updated parameter returns in the last stretch, for
-    # the next step.
+    # stretch 2. A transfer takes a stretch. After its use in stretch 6, the parameter leaves, and
+    # returns in the last stretch, for its use in the next step.
     profile = two_peaks()
     book = open_book(profile, moving(64), 64 * PAGE)
     assert lower_peak(book, gaps(book), 1) == 2

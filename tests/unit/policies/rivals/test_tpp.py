@@ -78,7 +78,7 @@ def test_a_page_that_is_demoted_or_born_again_has_no_mark() -> None:
     for between in (fast, absent):
         scanner = Scanner(1.0)
         scanner.tick(slow)
-        # Meanwhile, the pages are fast (in the first case) or freed (in the second). When they are
-        # slow again, they fault from the next scan on.
+        # At the second tick, the pages of cell 0 are fast (first case) or freed (second case). When
+        # they are slow again, they fault from the next scan on.
         assert scanner.tick(between) == scanner.tick(slow) == scanner.tick(slow) == []
         assert scanner.tick(slow) == [MoveRequest(0, 0, 10)]

@@ -95,8 +95,8 @@ def test_a_slow_offload_delays_the_next_layer() -> None:
 
 def test_the_prefetch_window_ends_at_a_heavy_layer() -> None:
     # In the backward pass, only stretch 10 (layer 3) is heavy. Layer 6 prefetches input 4 across
-    # the light layer 5, and layer 5 prefetches input 3 across layer 4. Layer 4 (stretch 9) must
-    # not look past layer 3, so layer 3 itself prefetches input 2.
+    # the light layer 5, and layer 5 prefetches input 3 across layer 4. The window of layer 4
+    # (stretch 9) ends at the heavy layer 3, so layer 3 itself prefetches input 2.
     layers = layers_of(with_heavy(3))
     assert [layer for layer, heavy in enumerate(layers.heavy.tolist()) if heavy] == [3, 10]
     assert prefetches(layers, [9, 10, 11]) == {9: 7, 10: 8, 11: 10}

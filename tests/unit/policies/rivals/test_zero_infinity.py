@@ -2,9 +2,10 @@
 """ZeRO-Infinity's fetches, checked by hand; roles.py has the step.
 
 The parameter of layer k is moved out in stretch k + 1. It is moved back in stretch 12 - k, one
-stretch before the backward pass uses it. After this use, it is moved out in stretch 14 - k, and
-back in stretch k - 1 of the next step. The parameter of layer 1 stays fast between two steps,
-because the gap of three stretches is too short. So at most three parameters are fast.
+stretch before the backward pass uses it. After this use, the parameters of layers 2 to 4 are moved
+out in stretch 14 - k, and back in stretch k - 1 of the next step. The parameter of layer 1 stays
+fast between two steps, because its gap, three stretches from stretch 12 to stretch 1 of the next
+step, is too short. So at most three parameters are fast.
 """
 
 from __future__ import annotations

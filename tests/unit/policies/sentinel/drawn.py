@@ -30,7 +30,9 @@ def items(*uses: tuple[int, ...], stretches: int = 4, pages: int = 1, lasts: boo
 
 
 def drawn(fast: Mask, moving: Mask) -> list[str]:
-    """Lives as words: one word per chunk, one letter per position. fast, moving: see Lives.
+    """Lives as words: one word per chunk, one letter per stretch from the birth on.
+
+    fast, moving: see Lives.
 
     F: fast; s: slow; D: being demoted; U: being promoted.
     """

@@ -46,7 +46,8 @@ def test_after_a_time_out_none_holds_until_the_moves_have_caught_up(process: Pro
     assert not process.barriers.hold(STEP | 3)
     process.header["position"] = STEP | 7
     assert not process.barriers.hold(STEP | 4)
-    # Now the moves have caught up, so the barriers from boundary 7 on hold again.
+    # Now the moves have caught up with the time-out at boundary 5. So the barriers hold again,
+    # beginning with boundary 7, the current position.
     assert not process.barriers.hold(STEP | 5)
     process.header["position"] = STEP | 8
     assert not process.barriers.hold(STEP | 6)

@@ -42,7 +42,8 @@ def test_a_change_is_planned_once(process: Process, monkeypatch: pytest.MonkeyPa
     assert not PLANNED.profile.tensors["placed"].any()
     made.begun(process.following, rows)
     assert made.wanted(process.following, rows) is None
-    # A new mapping: the process has sent its placements again, in another message.
+    # Another dict object stands for another message, in which the process has sent its placements
+    # again.
     assert made.wanted(process.following, dict(STATE)) is not None
 
 

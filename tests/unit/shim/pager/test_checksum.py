@@ -53,8 +53,8 @@ def test_the_checksum_finds_any_changed_word(
 def test_the_signs_of_three_floats_of_a_lane_do_not_cancel_out(
     library: ctypes.CDLL, first: int
 ) -> None:
-    """The change of the second float of a word must not be undone by the changes of both floats of
-    the next word of the same lane."""
+    """Three signs change: that of a word's second float, and those of both floats of the next word
+    in the same lane. The last two changes must not undo the first one in the checksum."""
     page = random_page(first)
     changed = with_flipped_signs(page, 4, (first, first + 63, first + 64))
     assert checksum(library, changed) != checksum(library, page)

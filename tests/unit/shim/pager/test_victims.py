@@ -41,8 +41,8 @@ def access(paged: Paged, first: int) -> None:
 
 def planned_in_memory(paged: Paged) -> bool:
     """Whether at least four fifths of the planned pages are in memory. Some may have been evicted:
-    if all frames without planned pages belong to pages that are still being read, a fault finds no
-    stray page to evict and evicts planned pages."""
+    if all frames that hold no planned page belong to pages that are still being read, a fault finds
+    no stray page to evict and evicts planned pages."""
     before = paged.counts().bytes_read
     assert paged.holds(0, PLANNED, 1)
     return paged.counts().bytes_read - before <= PLANNED // 5 * PAGE

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Raises two faults so that the first one's pages have arrived, and a thread waits in pager_settle(),
-   before the second one is served. Link this file with -Wl,--wrap=workers_add and
+/* Raises two faults. Before the second one is served, the first one's pages have arrived, and a
+   thread waits in pager_settle(). Link this file with -Wl,--wrap=workers_add and
    -Wl,--wrap=pthread_cond_wait. */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -41,9 +41,9 @@ static void wait_for_settle(struct pager *pager)
 	}
 }
 
-/* The thread that serves faults calls this after it has received the second fault from the
-   userfaultfd, so that another thread reads the first fault's pages from the file. This function
-   reads these pages at once instead, and returns when a thread waits in pager_settle(). */
+/* The thread that serves faults calls workers_add() to let another thread read the first fault's
+   pages from the file. By then, it has also received the second fault from the userfaultfd. This
+   function reads these pages at once instead, and returns when a thread waits in pager_settle(). */
 void __wrap_workers_add(struct workers *workers, struct job *job, enum job_kind kind)
 {
 	struct pager *pager = two_faults;

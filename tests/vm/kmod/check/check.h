@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the checks of the kernel module. A check acts as the controller. It
- * forks a target, which executes one call at a time, and attaches to it. Then it
- * compares the log with the target's known accesses.
+ * Shared by the checks of the kernel module. A check acts as the controller, as the
+ * daemon does in production. It forks a target, which executes one call at a time, and
+ * attaches to it. Then it compares the log with the target's known accesses.
  */
 #ifndef CHECK_H
 #define CHECK_H
