@@ -217,15 +217,9 @@ class HeatSession:
         except ProcessLookupError:
             self._finish(self.target.why_ended())
         except (SentinelError, OSError, RuntimeError) as error:
-            log.warning(
-                "%s is not managed any more: %s",
-                self.target.title,
-                error,
-                extra=about(LogEvent.GROUP_LEFT),
-            )
-            self._finish(str(error))
+            self._finish(str(error), logging.WARNING)
 
-    def _finish(self, reason: str) -> None:
+    def _finish(self, reason: str, log_level: int = logging.INFO) -> None:
         if self.ended:
             return
         self.status = Status(State.ENDED, reason)
@@ -234,7 +228,8 @@ class HeatSession:
             time.sleep(TURN_S)  # another session may use DAMON only after the window
         self._members.close()
         self.target.close()
-        log.info(
+        log.log(
+            log_level,
             "%s is not managed any more: %s",
             self.target.title,
             reason,

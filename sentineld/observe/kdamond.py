@@ -194,9 +194,11 @@ def usable(
     watched = read_text(kdamonds / "0/contexts/0/targets/0/pid_target")
     if count == "1" and watched and (watched == str(pid) or _owner_died(kdamonds, watched)):
         return None
+    # pid_target is 0 if the program watches page frames, unless this program is sentineld.
+    target = "page frames" if watched == "0" else f"process {watched or '?'}"
     return SentinelError(
         "failed",
-        f"another program is using DAMON on process {watched or '?'}",
+        f"another program is using DAMON on {target}",
         "stop that program's monitoring, for example with: damo stop",
     )
 
