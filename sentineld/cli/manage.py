@@ -98,8 +98,8 @@ def detach(
 ) -> None:
     """Stop managing the process PID or a group; the processes continue to run.
 
-    To detach a process tree, give the PID of its root. If another process has this PID now, give
-    the PID that `sentinelctl status` shows for the tree.
+    To detach a process tree, give the PID of its root. If the root has exited and another process
+    has its PID, give the PID that `sentinelctl status` shows for the tree.
     """
     session = daemon.ask("detach", **target_arguments(pid, cgroup, unit))
     if as_json:

@@ -4,9 +4,9 @@
 At intervals, the thread scans: it reads the page tables, makes DAMON watch the accessed bit of one
 page of each sampled unit for a window, and updates the temperatures. In each turn, which begins
 every TURN_S or less often, it compares the resident bytes with the budget and pages the coldest
-units out if necessary. The units of all processes of a group compete for one budget. The daemon
-keeps no state: after the end of the session, the processes continue to run, and their accesses swap
-their pages in.
+units out if necessary. The units of all processes of a group compete for one budget. Nothing has
+to be undone when the session ends: the processes continue to run, and their accesses swap their
+pages in.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ class Charge:
 
     charged_bytes(), resident_bytes() and page_tiers() may be called from any thread. They never
     wait for the kernel. Results describe the moment of the last boundary that the mover has seen.
-    The other methods may be called from the mover's thread only, which alone changes the maps. So
-    that thread may read the maps, and query the kernel, without the lock.
+    The other methods may be called from the mover's thread only. Only this thread changes the maps,
+    so it may read them, and query the kernel, without the lock.
     """
 
     def __init__(

@@ -210,7 +210,7 @@ def spare_parts(
 ) -> list[int]:
     """The spare memory that each session gets in addition to its share (shares_bytes), in bytes.
     Only sessions with a size_bytes get some, in proportion to their weights. Share and spare memory
-    together are at most the session's size_bytes and its maximum."""
+    together exceed neither Member.size_bytes nor the maximum of the session's terms."""
     room = [
         min(one.size_bytes or 0, one.terms.most_bytes or math.inf) - share
         for one, share in zip(members, shares_bytes, strict=True)

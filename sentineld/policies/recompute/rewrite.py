@@ -179,8 +179,8 @@ def _accesses_again(
 
 
 def _moved(rows: Table, later: dict[int, tuple[int, int]]) -> Table:
-    """A copy of the access rows. From a dropped tensor's recomputation on, the copy refers to the
-    tensor's later row (see recomputed())."""
+    """A copy of the access rows in which the accesses to a dropped tensor after its recomputation
+    name the tensor's second row. later: see recomputed()."""
     found = rows.copy()
     for row, (at, new) in later.items():
         found["tensor"][(rows["tensor"] == row) & (rows["stretch"] >= at)] = new

@@ -68,8 +68,8 @@ class Levels:
         self._skipped[units] = False
 
     def carry(self, origin: Integers) -> None:
-        """Replace the units. origin: see carried(). Units without an origin are at the lowest
-        level."""
+        """Replace the units by new ones, which take over the levels of their origins. origin: see
+        carried(). Units without an origin are at the lowest level."""
         self.level = carried(self.level, origin)
         self._left = carried(self._left, origin)
         self._skipped = carried(self._skipped, origin)

@@ -61,7 +61,7 @@ class Units:
     def replaced(self, numbers: Integers, runs: Table) -> Units:
         """A copy of these units in which the contents of some units are replaced.
 
-        numbers: the units that are replaced. runs: all pages of these units; PAGE_RUN_DTYPE.
+        numbers: the units whose contents are replaced. runs: their new contents; PAGE_RUN_DTYPE.
         """
         kept = ~np.isin(self.numbers, numbers)[self._unit]
         table = np.zeros(int(kept.sum()), PAGE_RUN_DTYPE)

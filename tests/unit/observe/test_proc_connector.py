@@ -57,8 +57,8 @@ def test_threads_of_this_process_are_reported_and_others_are_not(connector: Proc
     thread.start()
     thread.join()
     found = gather(connector, lambda event: isinstance(event, Fork) and event.child == os.getpid())
-    # A thread's event would have the process's ID as `child`. So the other process is reported
-    # once, and none of its threads is reported.
+    # If a thread of the other process were reported, the thread's event would also have the ID of
+    # the other process as `child`. The ID occurs only once, for the fork of the process.
     assert [event.child for event in found if isinstance(event, Fork)].count(other.pid) == 1
 
 

@@ -98,7 +98,7 @@ def test_pinned_tensors_are_no_victims_and_slow_ones_need_no_room() -> None:
 
 def test_a_victim_whose_transfers_do_not_fit_is_passed_over() -> None:
     # At 22 pages a second, a transfer takes three stretches. The far tensor leaves in stretches 1
-    # to 3, so stretch 3 gets only part of the room that it lacks. The remaining bandwidth is too
+    # to 3, so part of the room that stretch 3 needs is missing. The remaining bandwidth is too
     # small for transfers of the other tensors.
     step = step_of(with_two_gaps(), moving(22), BUDGET)
     book = step.planned(genes_of(step))

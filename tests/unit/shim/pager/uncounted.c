@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* An ioctl() that reports only the first half of the moved pages in every third successful
-   UFFDIO_MOVE. Linux 6.18 does the same after an attempt that failed with EAGAIN. Link this file with
-   -Wl,--wrap=ioctl. */
+   UFFDIO_MOVE. Linux 6.18 leaves moved pages uncounted, too, if it has to try again within a call; see
+   move() in frames.c. Link this file with -Wl,--wrap=ioctl. */
 #include <errno.h>
 #include <sys/ioctl.h>
 
