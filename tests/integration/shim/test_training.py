@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real trainings, managed by the daemon of daemon_side.py: the shim changes none of their losses."""
+"""Real trainings, managed by the daemon of daemon_side.py, have the losses of unmanaged ones."""
 
 from __future__ import annotations
 
