@@ -257,9 +257,9 @@ class HeatSession:
         self._follow_share(resident_bytes)
         began_s = time.thread_time()
         if self.status.state is State.ATTACHED and self._scanning.warm:
-            # Page nothing out while the session waits for its share, because other sessions are
-            # still paging out to release memory. A session that is stuck (see HeatSharing) does not
-            # wait any longer.
+            # A session waits for its share while other sessions still use a part of it, which they
+            # are paging out. During this wait, page nothing out. A session that is stuck (see
+            # HeatSharing) does not wait any longer.
             if self._sharing.waits and not self._sharing.stuck:
                 self._explain(WAITS)
             else:

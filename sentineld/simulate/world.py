@@ -176,7 +176,8 @@ class World:
 
     def accessed(self, busy_ns: Floats, touched: Floats, changed: Mask, back_ns: Floats) -> None:
         """Begin a stretch on paged tiers: pages that were born slow in the previous stretch are
-        written to the file. The new stretch's accesses fault on slow pages and change pages.
+        written to the file. Then the new stretch's accesses fault on slow pages. Cells to which
+        they write have no clean pages any more.
 
         busy_ns: (C,), time in which faults fetch the touched pages of each cell from the file,
             averaged over all pages of the cell: each slow page of the cell adds this time.

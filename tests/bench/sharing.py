@@ -6,8 +6,8 @@ the step is not slower than with fast memory only. From these points, an exhaust
 best static division for each pair and each set of four traces, at several sizes of the shared
 budget. The tested division, that of sentineld/plan/division.py, is computed from the slowdowns at
 the budgets of CURVE_SHARES only. The slowdowns under this division are interpolated between the
-simulated points; the divisions that deviate most from the best one are also simulated at exactly
-their budgets.
+simulated points. The CHECKED tested divisions whose sum of slowdowns exceeds that of the best
+division by the largest factor are also simulated at exactly their budgets.
 Writes build/bench/sharing.json. The exit status is 1 if a goal is missed.
 """
 

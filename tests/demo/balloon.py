@@ -142,7 +142,7 @@ def _pages(size_bytes: int) -> int:
 
 
 def main() -> None:
-    """Inflate the balloon for each number that arrives on standard input; adjust it in between."""
+    """Leave as many bytes as each line of standard input says; adjust the balloon in between."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--node", type=int, required=True)
     options = parser.parse_args()

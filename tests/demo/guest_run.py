@@ -160,8 +160,8 @@ def configure_tiers(dilation: float) -> dict[str, float]:
 def run_sentineld(budget_bytes: int) -> None:
     """Manage the training; meter it while its pages move, then time it.
 
-    Metering comes first, because the daemon may correct its plan during the timed steps: it then
-    measures the moves with the guest's time, in which they are slow.
+    Metering comes first, because the daemon may correct its plan during the timed steps. In these
+    steps, the plugin makes moves 10 to 20 times slower by the guest's time, which the daemon uses.
     """
     with limited(POLICY, budget_bytes) as run:
         trainer = run.trainer

@@ -21,8 +21,8 @@ that cannot be prefetched in time is not offloaded. The choice of convolution al
 part of `dyn`, is left out, because a memory policy can't make it.
 
 `vdnn` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
-error "infeasible as published". `vdnn+slow` is our extension: tensors that do not fit into fast
-memory stay on the slow tier, those with the lowest cost per freed page first. The policy tries all
+error "infeasible as published". `vdnn+slow` is our extension: if not all tensors fit into fast
+memory, some stay on the slow tier, chosen by the lowest cost per freed page. The policy tries all
 modes in the order of `dyn` and keeps the plan with the shortest predicted step. So this step is
 never longer than the predicted step of `dyn`.
 """

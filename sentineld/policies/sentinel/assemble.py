@@ -33,9 +33,9 @@ def chunks_of(profile: Profile, candidates: Integers) -> Items:
     """Cut tensors (rows of the profile) into chunks. The chunks are small, so that they can move in
     short stretches, but large enough that cutting adds at most CHUNKS_MAX chunks.
 
-    Some tensors die in the stretch of their birth, but in the next step. The Items.worth of their
-    chunks is set to 0, so that these chunks stay slow: a schedule has only one tier for a chunk in
-    a stretch, but such a tensor has two lives in this stretch.
+    Some tensors are born in one step and die in the same stretch of the next step. The Items.worth
+    of their chunks is set to 0, so that these chunks stay slow: a schedule has only one tier for a
+    chunk in a stretch, but such a tensor has two lives in this stretch.
     """
     total = int(tensor_pages(profile)[candidates].sum())
     items = chunks(profile, candidates, max(CHUNK_PAGES_MIN, -(-total // CHUNKS_MAX)))

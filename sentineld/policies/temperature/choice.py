@@ -29,7 +29,7 @@ class Chooser:
     def __init__(self, count: int, margin: int = 0, rest: int = 0) -> None:
         """count: N.
 
-        margin: number of buckets below the coldest hot one whose pages stay on their tier.
+        margin: number of buckets, directly below the coldest hot one, that are not demoted.
         rest: number of calls of choose() after a unit's move that do not move the unit back.
         """
         self._margin, self._rest = margin, rest

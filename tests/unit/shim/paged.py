@@ -354,9 +354,9 @@ def fork_children(library: ctypes.CDLL, folder: Path) -> None:
         paged.evict(0, 256)
         paged.settle()
         assert paged.holds(0, 256, seed)
-        # evict() may evict fewer than 256 pages: the pager reads ahead and may have evicted some
-        # pages before this call. These pages are in the file, too, so holds() reads all 256 pages
-        # from it.
+        # evict() may begin fewer than 256 evictions, because the pager may have evicted some pages
+        # before, to make room for reading ahead. These pages are in the file, too, so holds() reads
+        # all 256 pages from it.
         assert paged.counts().bytes_read - before >= 256 * PAGE
         assert paged.counts().write_error == 0
     paged.stop()
