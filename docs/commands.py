@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the click commands of sentinelctl, of sentineld and of their verbs. The CLI page, the man
-pages and the shell completions are made from these commands' help."""
+"""Finds the click commands of sentinelctl, of sentineld and of their verbs (subcommands). The CLI
+page, the man pages and the shell completions are made from these commands' help."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def subcommands(context: click.Context) -> list[tuple[str, click.Command]]:
 def _contexts(
     command: click.Command, name: str, parent: click.Context | None
 ) -> Iterator[click.Context]:
-    # click makes a help option for the first context and caches it in the command object. The
-    # copy's cache is cleared, so that click makes a help option for the copy's own context.
+    # click makes a help option for a command's first context and caches it in the command object.
+    # So copy the command and clear the copy's cache: click then makes a help option for the
+    # context below.
     command = copy.copy(command)
     vars(command)["_help_option"] = None
     settings = command.context_settings

@@ -54,7 +54,8 @@ int sentinel_log_mmap(struct sentinel_session *s, struct vm_area_struct *vma)
 /*
  * Appends a record; s->lock is held. The tail comes from user space and is not
  * trusted: an out-of-bounds tail only makes the log look full. If the log is at least half
- * full, a record that only repeats an access is left out, to leave room for first accesses.
+ * full, a record whose only flag is AGAIN (a further access to the page in the same epoch) is
+ * left out, to leave room for first accesses.
  */
 void sentinel_log_append(struct sentinel_session *s, struct sentinel_access record)
 {

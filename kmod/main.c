@@ -227,9 +227,9 @@ static int is_file(const void *file, struct file *other, unsigned int fd)
 
 /*
  * Called at every close(), after the descriptor is removed. The session ends when
- * the attaching process closes its last descriptor of the file, even if a mapping
- * of the log or a forked child keeps the file open. The exit of that process also
- * ends the session. At exit, the file table is no longer current->files and may
+ * the process that called ATTACH closes its last descriptor of the file, even if a
+ * mapping of the log or a forked child keeps the file open. The exit of that process
+ * also ends the session. At exit, the file table is no longer current->files and may
  * still list closed files, so the table is not searched.
  */
 static int sentinel_flush(struct file *file, fl_owner_t owner)

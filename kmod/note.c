@@ -234,9 +234,9 @@ unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, u
 
 /*
  * Returns true if an access through this entry is possible without a fault, now or
- * later. If the page was touched in this epoch, returns true only if a write is
- * possible. The entry of a page in swap or under migration can become present without a
- * fault. The page-table lock is held.
+ * later. If the page was touched in this epoch, returns true only if a write is possible
+ * without a fault. The entry of a page in swap or under migration can become present
+ * without a fault. The page-table lock is held.
  */
 static bool may_pass_unseen(const struct sentinel_chunk *chunk, unsigned int nr, pte_t pte)
 {

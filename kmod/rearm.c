@@ -83,7 +83,7 @@ static void rearm_touched(struct sentinel_session *s)
 	u64 armed = 0;
 	LIST_HEAD(touched);
 
-	/* the chunks stay queued: only control operations dequeue them, and s->control is held */
+	/* chunk->queued stays true: only control operations clear it, and s->control is held */
 	spin_lock(&s->lock);
 	list_splice_init(&s->dirty, &touched);
 	s->rearms++;
@@ -139,7 +139,7 @@ void sentinel_rearm_start(struct sentinel_session *s, u32 period_us)
 		hrtimer_start(&s->rearm_timer, s->rearm_period, HRTIMER_MODE_REL);
 }
 
-/* Stops the timer and waits for a round in progress; a round takes only a short time. */
+/* Stops the timer and waits for a re-arming in progress, which takes only a short time. */
 void sentinel_rearm_stop(struct sentinel_session *s)
 {
 	hrtimer_cancel(&s->rearm_timer);

@@ -108,8 +108,8 @@ struct sentinel_session {
 	struct mm_struct *mm; /* pinned by mmgrab() until the session ends */
 	pid_t tgid;
 	/*
-	 * file table of the attaching process; when this process closes its last descriptor of
-	 * /dev/sentinel, the session ends
+	 * file table of the process that called ATTACH; when this process closes its last
+	 * descriptor of the session's file, the session ends
 	 */
 	void *owner;
 	unsigned long state; /* SENTINEL_ENDING */

@@ -27,8 +27,8 @@ bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk,
 }
 
 /*
- * See sentinel.h. Skips the whole range of an empty entry of an upper page-table level, so the walk
- * over a large untouched range is short.
+ * See sentinel.h. If an entry of an upper page-table level is empty, skips the entry's whole range,
+ * so the walk over a large untouched range is short.
  */
 int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area,
 			  unsigned long start, unsigned long end, sentinel_visit_t visit,

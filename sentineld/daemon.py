@@ -59,7 +59,7 @@ M_MMAP_THRESHOLD = -3  # malloc.h
 async def run(config: Config, path: Path | None, tiers: str | None) -> None:
     """Serve until SIGTERM or SIGINT; SIGHUP reloads the configuration.
 
-    path, tiers: `config` is the result of read_config(path, tiers).
+    path, tiers: the arguments of the read_config() call that returned `config`; reloads use them.
     """
     loop = asyncio.get_running_loop()
     stop, hang_up = asyncio.Event(), asyncio.Event()

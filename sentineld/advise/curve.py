@@ -32,7 +32,8 @@ class Question:
 @dataclass(frozen=True)
 class Point:
     """One point of a curve: the result of simulating a Question. The values describe a steady step
-    of one training; they are the same for each training."""
+    (see simulate/simulate.py) of one of the Question's trainings; all trainings have the same
+    values."""
 
     machine: str
     fast_bytes: int
@@ -76,19 +77,19 @@ def point_of(profile: Profile, policy_name: str, asked: Question, with_bound: bo
 
 @dataclass(frozen=True)
 class Knee:
-    """The smallest simulated amount of fast memory such that the steps at this amount and at all
-    larger simulated amounts are within the limit."""
+    """The smallest simulated amount of fast memory such that Point.within() is true at this amount
+    and at all larger simulated amounts."""
 
     point: Point
     below: Point | None
-    """The next smaller simulated amount, at which the step exceeds the limit; None: no smaller
-    amount was simulated."""
+    """The next smaller simulated amount, at which Point.within() is false; None: no smaller amount
+    was simulated."""
 
 
 def knee_of(points: Sequence[Point], excess: float) -> Knee | None:
-    """Find the knee of a curve; None if even the step with the most fast memory exceeds the limit.
+    """Find the knee of a curve; None if Point.within() is false even at the largest amount.
 
-    points: in ascending order of fast memory. excess: the limit; see Point.within().
+    points: in ascending order of fast memory. excess: see Point.within().
     """
     found: Knee | None = None
     for at in reversed(range(len(points))):

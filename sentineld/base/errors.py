@@ -61,5 +61,5 @@ class SentinelError(Exception):
 
 
 def hung_up() -> SentinelError:
-    """The error that ends a verb whose caller has hung up."""
+    """The error that ends a verb (a request to the daemon) whose caller has hung up."""
     return SentinelError("failed", "the caller has hung up")

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Caller:
-    """The client that requested a verb."""
+    """The client that requested a verb (a command such as attach)."""
 
     uid: int
     gone: threading.Event
@@ -72,9 +72,9 @@ REQUEST_S = 10.0
 ANSWER_S = 10.0
 """Time limit for the client to receive an answer."""
 VERBS = Limits(of_user=16, of_root=32, total=32)
-"""Limits of pending verbs, such as recordings; quick verbs are not counted. A verb is pending until
-the client has received the answer. One user may need several at the same time, because each rank of
-a training is a process."""
+"""Limits of pending verbs, such as recordings; quick verbs (see ControlServer) are not counted. A
+verb is pending until the client has received the answer. One user may need several at the same
+time, because each rank of a training is a process."""
 QUICK_THREADS = 4
 
 

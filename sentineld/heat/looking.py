@@ -14,7 +14,8 @@ from sentineld.model.arrays import Integers, Mask
 from sentineld.observe.accessed_frames import accessed_frames
 
 WINDOW_S = 0.5
-"""Length of a window. A page counts as used if it is accessed at least once in a window."""
+"""Length of a window, the period in which a scan watches the sampled pages. A page counts as used
+if it is accessed at least once in a window."""
 
 
 class Look(NamedTuple):
@@ -41,7 +42,7 @@ class Looking:
         self._job = Background(self._name, lambda: self._watch(frames))
 
     def result(self) -> Look | None:
-        """The result of the window; None while the window lasts, or if no window was begun."""
+        """The result of the window; None while the window lasts, or if there is no result."""
         job = self._job
         if job is None or not job.done():
             return None

@@ -3,8 +3,8 @@
 it.
 
 By sending a hello, its first message to the daemon, a process under the shim agrees to be managed.
-The processes here have not agreed. A user other than root may manage only a process whose memory
-that user could read anyway (see observe/peer.py).
+The processes that this module opens have not agreed. A user other than root may manage only a
+process whose memory that user could read anyway (see observe/peer.py).
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ RETRY_S = 10.0
 
 
 class Members:
-    """The open processes of a target. Once the session's thread has started, only that thread uses
-    this object."""
+    """The processes of a target that the session has opened and manages. Once the session's thread
+    has started, only that thread uses this object."""
 
     def __init__(self, target: Target, caller_uid: int, quota: Quota | None = None) -> None:
         """caller_uid: the user who manages the target; see Member. quota: of this user; None:

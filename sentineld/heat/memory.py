@@ -2,7 +2,8 @@
 """The memory of a session's processes: how much is resident, and the units that can be swapped.
 
 Page numbers are those of the session; see spans.py. An anonymous page that several processes of a
-group still share after a fork is counted once, except by units(). The kernel does not page it out.
+group still share after a fork is counted once, except by units(). The kernel ignores a session's
+requests to page out such a page.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ class SessionMemory:
             self._uses = {}
             uses = self._members.each(one)
             # If a member leaves during each(), the sharing is no longer known. Shared pages are
-            # then counted in full for each member that is read later. Read all members again:
-            # the session's peak never decreases, so it would stay too large.
+            # then counted in full for each member that is read later. So read all members again:
+            # otherwise the session's peak, which never decreases, would be too large from then on.
             if self.sharing_known:
                 break
         self.use = MemoryUse(*map(sum, zip(*uses, strict=True))) if uses else MemoryUse()
@@ -128,8 +129,8 @@ class SessionMemory:
         self._read_sharing()
         if resize:
             wanted = unit_pages(int(runs["pages"].sum()))
-            # Shrink units only to a quarter or less, so that small variations of size change
-            # nothing.
+            # Shrink units only to a quarter of their size or less, so that small variations in the
+            # size of the processes do not change the units each time.
             if wanted > self._size_pages or 4 * wanted <= self._size_pages:
                 self._size_pages = wanted
         return Units(runs, self._size_pages)

@@ -26,7 +26,8 @@ class Quota:
 
     @classmethod
     def of_user(cls, uid: int) -> Quota:
-        """The limit of a user: unlimited for root, else a share of RLIMIT_NOFILE."""
+        """The limit of a user: unlimited for root, else the number of processes for which the
+        user's share of the daemon's descriptors (USER_SHARE of RLIMIT_NOFILE) suffices."""
         if uid == 0:
             return cls()
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

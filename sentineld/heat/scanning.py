@@ -118,8 +118,8 @@ class Scanning:
         self._sample = None
         self.scans += 1
         now_s = time.monotonic()
-        # The latest scan has the same weight in this mean as in heat.py's mean number of pages that
-        # return between two scans.
+        # In this mean, the latest scan has the same weight as in the mean number of pages that come
+        # back from swap between two scans (policies/temperature/heat.py).
         self._spacing_s += RETURN_WEIGHT * (now_s - self._ended_s - self._spacing_s)
         self._ended_s = now_s
         # The units count a page once for each process that maps it, so the budget has to grow by

@@ -2,11 +2,11 @@
 """A session of policy `temperature`: processes without the shim, and the thread that manages them.
 
 At intervals, the thread scans: it reads the page tables, makes DAMON watch the accessed bit of one
-page of each sampled unit for a window, and updates the temperatures. In each turn, which begins
-every TURN_S or less often, it compares the resident bytes with the budget and pages the coldest
-units out if necessary. The units of all processes of a group compete for one budget. Nothing has
-to be undone when the session ends: the processes continue to run, and their accesses swap their
-pages in.
+page of each sampled unit for a window, and updates the temperatures. In each turn (every TURN_S, or
+less often to limit the CPU time), it compares the resident bytes with the budget and pages the
+coldest units out if necessary. The units of all processes of a group compete for one budget.
+Nothing has to be undone when the session ends: the processes continue to run, and their accesses
+swap their pages in.
 """
 
 from __future__ import annotations
@@ -365,8 +365,8 @@ class HeatSession:
         }
 
     def _follow_size(self) -> None:
-        """Publish the size of the processes. A budget that is a share of the peak grows with it, as
-        soon as the budgets of other sessions leave enough of the fast tier."""
+        """Publish the size of the processes. A budget that is a share of the peak grows with the
+        peak, as soon as the budgets of other sessions leave enough of the fast tier."""
         before_bytes = self.figures.peak_bytes
         self._publish_use()
         if self.goal.terms is not None:

@@ -12,9 +12,9 @@ MEMORY_FAULT_S = 10e-6
 DISK_FAULT_S = 100e-6
 """Time that an access to a swapped page waits if the disk's read time has not been measured."""
 DISK_FAULT_S_RANGE = 20e-6, 20e-3
-"""Limits on the measured time of a disk."""
+"""Limits on a disk's mean read time."""
 READS_MIN = 100
-"""Number of reads after which a disk's mean time is used."""
+"""A disk's mean read time is used only if the disk has served at least this number of reads."""
 
 
 class Swap(NamedTuple):

@@ -125,8 +125,8 @@ class SharedBudget:
 
     def count(self, holder: Hashable) -> None:
         """From now on, give this session a part of the budget. Call this when the session's process
-        runs steps. Before that, the session could not use its part, and the other sessions would
-        have less memory."""
+        runs steps. If the session got a part earlier, it could not use this part yet, but the other
+        sessions would have less memory."""
         with self._lock:
             sharer = self._sharers.get(holder)
             if sharer is not None and not sharer.counts:
@@ -199,7 +199,8 @@ class SharedBudget:
         equal = equal_shares(self.size_bytes, members)
         shares = divide(self.size_bytes, members)
         present = [
-            # Memory beyond the useful share is spare memory, which is divided anew below.
+            # Memory beyond the useful part of a share (Member.useful()) is spare memory, which is
+            # divided anew below.
             _present_bytes(ranks) if one.size_bytes is None else one.useful(_present_bytes(ranks))
             for ranks, one in zip(jobs, members, strict=True)
         ]

@@ -260,8 +260,9 @@ class Charge:
         return found
 
     def _before_births(self, turnover: StretchPages) -> tuple[Nodes, Nodes, int]:
-        """(node of each page of `turnover` when the stretch begins, node of each of these pages
-        now, number of fast pages of the arena when the stretch begins)."""
+        """The node of each page of `turnover` at the beginning of the stretch, the node of each of
+        these pages now, and the number of the arena's fast pages at the beginning of the
+        stretch."""
         arena = self.spaces.maps.get(Space.ARENA)
         if arena is None:
             return np.zeros(0, np.int8), np.zeros(0, np.int8), 0
@@ -295,8 +296,8 @@ class Charge:
         return self._now % self._step.boundary_count
 
     def _moment(self, barriers_hold: bool) -> tuple[int, bool]:
-        """(stretch, whether its births may have happened). Between two stretches: the next stretch,
-        whose births `spaces` does not contain yet."""
+        """The present stretch, and whether its births may have happened. Between two stretches,
+        this method returns the next stretch, whose births `spaces` does not contain yet."""
         if not self._begun:
             return (self._now + 1) % self._step.boundary_count, False
         return self._stretch, not (barriers_hold and self._is_waited_for())
@@ -323,13 +324,13 @@ class Charge:
     def _peak(
         self, nodes: Nodes, fast: int, events: Sequence[Event], now: Nodes | None
     ) -> tuple[int, int]:
-        """The largest number of fast pages of the arena during a stretch's events, and the number
-        after them.
+        """The arena's largest number of fast pages during a stretch, and the number at its end.
 
-        nodes: the node of each page of the events when the stretch begins; changed in place to the
-            nodes at the end of the stretch.
-        fast: the number of fast pages of the arena when the stretch begins.
-        now: the present node of each page of the events; None if the stretch has not begun. A page
+        nodes: the node of each page of a StretchPages at the beginning of the stretch; changed in
+            place to the nodes at the end of the stretch.
+        fast: the number of fast pages of the arena at the beginning of the stretch.
+        events: the births and drops of the stretch, from StretchPages.stretches.
+        now: the present node of each page in `nodes`; None if the stretch has not begun. A page
             that was born in the stretch may have been promoted since its birth.
         """
         most = fast
@@ -361,7 +362,7 @@ class Charge:
         return found
 
     def _by_stretch(self) -> list[list[Event]]:
-        """The events of the arena's pages by stretch, in order."""
+        """The births and drops of the arena's pages in each stretch, in order."""
         found: list[list[Event]] = [[] for _ in range(self._step.boundary_count)]
         arena = self.spaces.maps.get(Space.ARENA)
         if arena is None:

@@ -26,15 +26,16 @@ from sentineld.model.timing import FAULT_BYTES
 FAULTS = 64
 """Number of faults that are measured, one after the other."""
 STOP_POLL_MS = 100
-"""Longest time until the server notices that the measurement has ended early."""
+"""Longest wait for a fault. After it, the thread that serves faults checks whether the measurement
+has ended early."""
 
 
 class FaultTime(NamedTuple):
     """The duration of a fault that causes a read of FAULT_BYTES."""
 
     ns: float  # median time of the access
-    # The part of an access's time before the server has read the fault's event, plus the part after
-    # the pages have arrived; median of all accesses.
+    # The part of an access's time before the serving thread (_Server) has read the fault's event,
+    # plus the part after the pages have arrived; median of all accesses.
     wake_ns: float
 
 

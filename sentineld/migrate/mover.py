@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 REFRESH_STEPS_MAX = 16
 """Residency is read from the kernel after 1, 2, 4 ... steps, at most this many steps apart. The
 first reads follow each other closely, to find pages that are misplaced in a plan's first steps.
-While pages are watched, reads are postponed: a read disarms all pages, so accesses are missed.
+While pages are watched, reads are postponed: a read disarms all pages, so accesses would be missed.
 Between two reads, the mover's map is updated by the moves that are made and by the expected births
 and drops."""
 

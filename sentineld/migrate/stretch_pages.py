@@ -45,7 +45,8 @@ class StretchPages:
         self._starts = np.array([start for start, _ in merged], np.int64)
         self._stops = np.array([stop for _, stop in merged], np.int64)
         before = np.cumsum(self._stops - self._starts) - (self._stops - self._starts)
-        # The row of an arena page in a span is the page's number minus the span's shift.
+        # The table contains the spans one after the other. So the row of a page is its number in
+        # the arena minus the shift of the span that contains it.
         self._shift = self._starts - before
         self.stretches = [
             [(node, self._rows_of(pages)) for node, pages in events] for events in stretches

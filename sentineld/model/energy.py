@@ -6,8 +6,8 @@
                      + for each tier: bytes read    x energy to read a byte
                      + for each tier: bytes written x energy to write a byte
 
-A core is busy while it computes for the training or copies moved pages. A core is waiting while the
-thread of the training that it runs waits for moves or for a disk.
+A core is busy while it computes for the training or copies moved pages. A core is waiting while a
+thread of the training occupies it but waits for moves or for a disk.
 
 The model is used where no energy can be measured: in the simulator, on emulated tiers, and on
 machines without RAPL. Its results are always marked as modelled. docs/explanation/energy.md has the
@@ -37,7 +37,7 @@ CORE_W = 6.9
 """Power of a core that computes, with its share of caches, interconnect and memory controllers."""
 
 WAITING_CORE_W = CORE_W / 2
-"""Power of a core that the training occupies while it waits for moves or for a disk."""
+"""Power of a waiting core; see the module's docstring."""
 
 COPY_BYTES_PER_S = 10e9
 """Speed at which one core copies pages between two tiers of memory. If moves take longer because
@@ -131,8 +131,8 @@ class EnergyModel:
 def energy_of(tiers: Tiers) -> EnergyModel:
     """The energy model of the two fastest tiers.
 
-    A preset names its medium. The file of paged tiers is assumed to be on an NVMe disk. The medium
-    of any other slow tier is UNKNOWN.
+    The name of a preset gives the medium (see MEDIA). The file of paged tiers is assumed to be on
+    an NVMe disk. The medium of any other slow tier is UNKNOWN.
     """
     if tiers.paged:
         return EnergyModel(MEDIA["nvme"], True)

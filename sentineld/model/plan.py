@@ -28,7 +28,7 @@ class Space(IntEnum):
 
 SLOT_DTYPE = np.dtype(
     [
-        ("bytes", "<u8"),  # largest size of the allocation
+        ("bytes", "<u8"),  # size of the allocation; if it varies, the largest that was seen
         ("offset", "<u8"),
         ("flags", "<u4"),
         # The allocation can be smaller than `bytes`, by up to slack * protocol.TENSOR_BYTES_MIN.

@@ -40,9 +40,9 @@ def accessed_frames(frames: Integers, window_s: float, kdamonds: Path = KDAMONDS
     if not len(watched):
         return np.zeros(len(frames), np.bool_)
     window_us = int(window_s * 1e6)
-    # Regions of one page are never split. They are never merged, either: DAMON limits a merged
-    # region to the watched memory divided by the minimum number of regions, which is at most one
-    # page here.
+    # Regions of one page are never split. They are never merged, either: a merged region may not be
+    # larger than the watched memory divided by the minimum number of regions, and this quotient is
+    # at most one page here.
     regions = max(len(watched), REGIONS_MIN)
     kdamond = Kdamond(FRAMES, os.getpid(), kdamonds)
     try:

@@ -27,7 +27,7 @@ AREA_DTYPE = np.dtype(
         ("start", "<u8"),  # address
         ("bytes", "<u8"),
         ("flags", "u1"),  # ACCESS_WRITE, ACCESS_BIRTH of sentineld.model.records
-        ("node", "u1"),  # the page's node at the access; NO_NODE: unknown
+        ("node", "u1"),  # the pages' node at the access; NO_NODE: unknown
         ("heat", "<f4"),  # share of the area's samples that found an access, 0..1
     ]
 )

@@ -59,8 +59,8 @@ def parse_snapshot(tried_regions: Path) -> Snapshot:
 def merge_snapshots(snapshots: list[Snapshot], ranges: Ranges) -> Areas:
     """Return areas, clipped to the ranges, with their mean heat over all snapshots.
 
-    Areas with any heat above 0 are kept: if a step of 1 s touches memory once, only 1 of 200
-    samples finds it accessed.
+    Areas with any heat above 0 are kept: if a step of 1 s touches memory once, only 1 of the
+    step's 200 samples (one every 5 ms, see SAMPLING) finds it accessed.
     """
     bounds = [(start, start + size) for start, size in ranges]
     bounds += [(start, end) for one in snapshots for start, end, _ in one.regions]
@@ -86,7 +86,7 @@ def merge_snapshots(snapshots: list[Snapshot], ranges: Ranges) -> Areas:
 
 
 class DamonWatch:
-    """A kdamond that runs only during windows."""
+    """A kdamond (a kernel thread of DAMON) that runs only during windows."""
 
     def __init__(self, target: Target, kdamonds: Path = KDAMONDS) -> None:
         """Set up a kdamond. Raises SentinelError; see Kdamond."""

@@ -21,8 +21,8 @@ class FlightSegment:
         """words: one row of FLIGHT_DTYPE, in shared memory."""
         self._use(words)
         # Make the sequence number even: it is odd if an earlier daemon was killed during a change.
-        # Later changes increment this copy, not the shared word, because the process can write any
-        # value into the word.
+        # Later changes increment `_count` and store it in the shared word. They never read the word
+        # again, because the process can write any value into it.
         self._count = int(words["sequence"][0]) + 1 & ~1
 
     def close(self) -> None:

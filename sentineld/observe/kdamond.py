@@ -165,7 +165,7 @@ def usable(
 
     If a daemon died while it used DAMON, the kdamond that it left behind can be taken over.
 
-    pid: see Kdamond. A kdamond that already has this pid was left behind by a daemon.
+    pid: see Kdamond. A kdamond that already has this pid is assumed to be left behind by a daemon.
     operations: ADDRESSES or FRAMES.
     """
     count = read_text(kdamonds / "nr_kdamonds")
@@ -194,7 +194,7 @@ def usable(
     watched = read_text(kdamonds / "0/contexts/0/targets/0/pid_target")
     if count == "1" and watched and (watched == str(pid) or _owner_died(kdamonds, watched)):
         return None
-    # pid_target is 0 if the program watches page frames, unless this program is sentineld.
+    # Programs other than sentineld leave pid_target at 0 when they watch page frames.
     target = "page frames" if watched == "0" else f"process {watched or '?'}"
     return SentinelError(
         "failed",
@@ -205,7 +205,7 @@ def usable(
 
 def _owner_died(kdamonds: Path, pid_target: str) -> bool:
     """Whether the kdamond watches page frames for a daemon that has died. Such a kdamond never ends
-    by itself. If another program watches page frames, it leaves pid_target at 0."""
+    by itself. Programs other than sentineld leave pid_target at 0 when they watch page frames."""
     if read_text(kdamonds / "0/contexts/0/operations") != FRAMES or pid_target == "0":
         return False
     try:

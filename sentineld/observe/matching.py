@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the rule of the configuration that matches a registered process.
 
-The user ID is the one that the kernel reports for the process's connection. The cgroup is also
+A rule has conditions on a process's user, cgroup, systemd unit and command line (AttachRule). The
+user ID is the one that the kernel reports for the process's connection. The cgroup is also
 reported by the kernel, but users can choose a part of its path: a user may create cgroups, with any
 names, below a cgroup that systemd has delegated to this user. The process itself determines its
 command line, and can change it at any time.

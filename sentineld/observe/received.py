@@ -5,8 +5,8 @@ A sender can block other calls: fstat(), read() and close() of a file on FUSE, f
 the sender's process. Therefore:
 
 - Shared memory (memfd, tmpfs, hugetlbfs) is recognised by F_GET_SEALS. This call fails for all
-  other files, and does not call into their file systems. All further calls on shared memory are
-  safe.
+  other files, and does not call into their file systems. Further calls on shared memory cannot
+  block.
 - An anonymous inode is recognised by the link /proc/self/fd/N, which contains its kind, such as
   anon_inode:[eventfd]. No file can imitate the link, because links of files begin with "/".
 - All other descriptors are passed to a thread that may block (base/closing.py).

@@ -154,8 +154,8 @@ class ShimLink:
             os.preadv(self.event_fd, [bytearray(8)], -1, os.RWF_NOWAIT)
 
     def close(self) -> None:
-        """Withdraw all requests to the shim, unmap its memory and hang up; the server closes the
-        connection. The control words may still be read and set, but the shim does not see
+        """Withdraw all requests to the shim, unmap the shared memory and hang up; the server closes
+        the connection. The control words may still be read and set, but the shim does not see
         changes."""
         with self._flags_lock:
             self._flags = 0

@@ -128,8 +128,9 @@ class Member:
     terms: Terms
     curve: Curve | None = None  # None: not known yet; the session gets an equal share
     size_bytes: int | None = None
-    """Size up to which the session takes spare memory (spare_parts()). None: it takes none, because
-    its plans use no more memory than the last budget of its curve."""
+    """The session takes spare memory (spare_parts()) until its share and the spare memory together
+    reach this size. None: it takes no spare memory, because its plans use no more memory than the
+    last budget of its curve."""
 
     @property
     def most_bytes(self) -> float:
@@ -263,8 +264,9 @@ def _costs(member: Member, equal_bytes: int, units: int, unit_bytes: int) -> Flo
     limit = SLOWDOWN_MAX * float(member.curve.at([equal_bytes])[0])
     useless = np.arange(units + 1) * UNIT_VALUE_MIN
     costs = member.terms.weight * slowdowns + useless
-    # The shares are whole units above the minimum. The first one that is not smaller than the
-    # maximum useful share is allowed, too, unless it exceeds the maximum of the session's terms.
+    # The shares are the minimum plus whole units. Of the shares that are not below the maximum
+    # useful share, only the smallest is allowed, unless it exceeds the maximum of the session's
+    # terms.
     beyond = shares - unit_bytes >= member.most_bytes
     if member.terms.most_bytes is not None:
         beyond |= shares > max(member.terms.most_bytes, member.terms.least_bytes)

@@ -6,7 +6,8 @@ one tier, or the kernel chooses the tier of each page. Tensors of an area form a
 the same lifetime in stretches and are accessed in the same stretches. bit_strings() returns equal
 strings for tensors that are accessed in the same stretches. The tensors of a block are laid out
 side by side, the most accessed first, and the block is packed as a unit. Tensors that move at the
-same time therefore form one range. Areas without moves are packed tensor by tensor.
+same time therefore form one range. If Area.grouped is False, as in some areas without moves, each
+tensor is packed by itself.
 """
 
 from __future__ import annotations

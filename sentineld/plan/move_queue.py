@@ -145,7 +145,7 @@ class MoveQueue(Generic[M]):
             (self.demotions if move.tier else self.promotions).append(move)
 
     def drop(self, covered: Callable[[M], bool]) -> None:
-        """Cancel the moves for which the process has given back all pages.
+        """Cancel the moves whose pages the process has all given back to the kernel.
 
         covered: returns whether the process has given back all pages of a move.
         """

@@ -23,8 +23,8 @@ of the number of ranks, and the processes of any user can claim to be ranks of l
 def as_one(ranks: Sequence[Member]) -> Member:
     """The ranks of a job as one member. Its weight is the largest of the ranks' weights; its
     minimum is the sum of their minimums. Its maximum is the sum of their maximums, or unlimited
-    if a rank has no maximum. It has a curve if all ranks have one, and if there are at most
-    RANKS_WITH_CURVE_MAX ranks."""
+    if a rank has no maximum. It has a curve if there are at most RANKS_WITH_CURVE_MAX ranks, and
+    if all of them have a curve that contains at least one plan."""
     if len(ranks) == 1:
         return ranks[0]
     most = [one.terms.most_bytes for one in ranks]

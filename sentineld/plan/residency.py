@@ -250,7 +250,7 @@ def _in_resident(plan: Plan, profile: Profile, found: Residency) -> Mask:
 
 
 def _resident_pages(plan: Plan, profile: Profile) -> int:
-    """The pages of the regions that charged_pages() counts as a whole."""
+    """The number of pages of the regions that charged_pages() counts as a whole."""
     return sum(
         region.bytes // profile.page_bytes
         for region in plan.layout.regions

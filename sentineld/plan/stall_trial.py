@@ -4,8 +4,8 @@
 An interval of policy `sentinel` can end with unfinished promotions although fast memory has room
 for them (case 3 of the Sentinel paper, HPCA'21). At the interval's end, the process can either
 stall until these promotions are done, or go on. If it goes on, it accesses the pages in slow memory
-until they have been promoted. A trial measures which is faster: the process stalls at the boundary
-in one step and does not stall in the next. The faster choice is then kept. The boundaries are tried
+until they have been promoted. A trial measures both choices: the process stalls at the boundary in
+one step and does not stall in the next. The faster choice is then kept. The boundaries are tried
 one after another; during each trial, the decisions of all earlier trials apply.
 
 A step is measured from one arrival at the boundary to the next. The decision influences all
@@ -120,7 +120,8 @@ class StallTrial:
         self._now = self._stalled_at = None
 
     def _restart(self, boundary: int) -> None:
-        """Repeat the trial that is under way, because the process has not followed the plan."""
+        """Postpone the next trial by SETTLING_STEPS, because the process has just begun to follow
+        the plan, or has not followed it. A trial that is under way is repeated."""
         self._ready = boundary + SETTLING_STEPS * self._count
         self._stalled_at = None
 

@@ -91,7 +91,8 @@ def life_moments(tensors: npt.NDArray[np.void]) -> tuple[Integers, Integers]:
     """Two arrays: the moments (see the module's docstring) at which these rows of a profile's
     tensors are born and die.
 
-    A tensor is alive in the moments [birth, death). A death at the end of the step has the value M.
+    A tensor is alive in the moments [birth, death). If the step does not free the tensor, and its
+    death_event is therefore event_count, the death has the value M.
     """
     birth = tensors["birth_event"].astype(np.int64) + tensors["birth_stretch"] + 1
     death = tensors["death_event"].astype(np.int64) + tensors["death_stretch"] + 1

@@ -128,8 +128,8 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Similar:
-    """Recorded steps that differ only in the sizes of allocations, and in that some of the steps
-    lack small allocations."""
+    """Recorded steps that differ at most in two ways: the sizes of allocations differ, and some
+    steps lack small allocations."""
 
     steps: int
     sizes: Sizes

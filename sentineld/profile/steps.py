@@ -21,7 +21,7 @@ STEP_RECORDS_MAX = 1 << 19
 300,000 records: the list of live tensors, the births and the frees."""
 
 LIVE_MAX = 1 << 17
-"""Maximum number of live tensors at one time; the table takes 250 bytes for each."""
+"""Maximum number of live tensors at one time; a LiveTable takes 250 bytes for each."""
 
 WORK_MAX = 1 << 22
 """Maximum number of records and live tensors, together, in the steps that one call to steps()

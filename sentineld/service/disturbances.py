@@ -121,8 +121,8 @@ def _subject(row: Disturbance) -> str:
 
 
 def _where(rows: list[Disturbance]) -> str:
-    """Names the source and target node; empty if the rows have different nodes or a node is
-    unknown."""
+    """Names the source and target node; empty if the nodes are not the same in all rows, or if a
+    node is unknown."""
     ways = {(row["from_node"], row["to_node"]) for row in rows}
     source, target = ways.pop()
     if ways or source is None or target is None:

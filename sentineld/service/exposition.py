@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes metrics in Prometheus's text format, version 0.0.4, and answers HTTP requests with them.
 
-This module does not use prometheus_client, whose encoders match the name of each label of each
-value against regular expressions, and whose collectors create an object for each value. With 50
+This module does not use prometheus_client. For each value, the encoders of prometheus_client match
+the names of all labels against regular expressions, and its collectors create an object. With 50
 sessions, both would need more CPU time than collecting the values.
 """
 

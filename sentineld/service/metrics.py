@@ -26,7 +26,7 @@ class SessionSnapshot:
     eBPF counters are an exception: they are discarded when the process is no longer attached or
     recorded, and begin at 0 when it is attached or recorded again.
 
-    If a value is None, it is unknown, and its series is omitted.
+    If a value is None, it is unknown or does not apply to the session, and its series is omitted.
     """
 
     session: str  # unique for the daemon's life, e.g. PID-STARTTIME

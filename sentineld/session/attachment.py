@@ -2,8 +2,9 @@
 """The goal, the budget of fast memory and the state files of an attached process.
 
 Each plan of the process is entered in the same order: its budget is reserved, its state files are
-written, and its layout is sent. If more than the plan's budget is reserved when the layout is
-live, for example for an earlier plan, the excess is released when it is no longer charged.
+written, and its layout is sent. When the layout is live, more than the plan's budget may be
+reserved, for example because an earlier plan had a larger budget. The excess is released when it is
+no longer charged.
 """
 
 from __future__ import annotations
@@ -192,8 +193,8 @@ class Attachment:
         plan was made."""
         self.reserve(planned.budget_bytes)
         self._layout_id = self._following.prepare(planned, what)
-        # Save the plan before sending it: the next daemon needs the plan of any layout that may be
-        # live.
+        # Save the plan before sending it: after a restart, the daemon needs the plan of any layout
+        # that may be live.
         self._states.entering(self.name, self._saved(), self._layout_id, planned)
         self._following.send()
         self._lifecycle.enter(State.ENTERING, why)

@@ -30,7 +30,7 @@ _NEXT: dict[State, frozenset[State]] = {
     State.REGISTERED: frozenset({State.ATTACHED, State.MANAGED}),
     State.ATTACHED: frozenset({State.WARM_UP}),
     State.WARM_UP: frozenset({State.ALLOCATION}),
-    # ENTERING follows if the session already has a plan for this shape.
+    # ENTERING follows if the session already has a plan that fits the recorded steps.
     State.ALLOCATION: frozenset({State.ACCESS, State.ENTERING}),
     State.ACCESS: frozenset({State.PLANNING, State.ALLOCATION}),
     State.PLANNING: frozenset({State.ENTERING, State.ALLOCATION}),

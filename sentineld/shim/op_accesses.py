@@ -80,7 +80,8 @@ class _Touched:
     # Addresses for which _Walk.rows already contains a read (`read`) or a write (`written`).
     read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
-    # Allocations in the subtree that no operator of the subtree has claimed; see _operator().
+    # Allocations in the subtree that _operator() of an enclosing operator or, if there is none,
+    # _finish_structure() still has to handle.
     allocated: list[_Allocation] = field(default_factory=list)
 
     def add(self, other: _Touched) -> None:

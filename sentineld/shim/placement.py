@@ -25,7 +25,7 @@ OTHER_MEMORY = (
 
 
 class Placer:
-    """place() and placing() of one process."""
+    """Implements sentineld.shim.place() and placing() for this process."""
 
     def __init__(self, native: Callable[[], Native | None]) -> None:
         """native: returns the shim's library; None if the shim does not serve this process."""
@@ -50,7 +50,7 @@ class Placer:
             native.place(address, placement)
 
     def set_births(self, placement: int) -> int:
-        """Set the placement of this thread's births; returns the former one."""
+        """Set the placement of tensors that this thread allocates; returns the former placement."""
         native = self._native()
         return native.placing(placement) if native is not None else 0
 

@@ -332,7 +332,7 @@ class Shim:
             self._layers.before_forward = self._access_step.before_forward
 
     def _postpone_access_step(self, reason: str) -> None:
-        """Request another access step, while attempts are left. Note each reason once."""
+        """Request another access step, while attempts are left. Report each reason only once."""
         from sentineld.shim.script_profiler import FORK
 
         if reason == FORK:

@@ -81,7 +81,7 @@ class Start:
         except ShimUnavailableError as reason:
             self._unmanaged(str(reason))
         except Exception as error:
-            # The hooks do not fit torch's internals, so libc10 serves all allocations.
+            # The hooks do not fit torch's internals, so let libc10 serve all allocations.
             native.enable(False)
             client.close()
             self._unmanaged(f"the hooks do not fit this torch: {type(error).__name__}: {error}")

@@ -3,9 +3,10 @@
 
 A training step ends when the optimizer that steps least often has finished step().
 
-Training is a cycle. A step may begin at any point of the cycle, provided that every step begins
-at the same point. If there are several optimizers (as in a GAN), one of them is chosen: the one
-that steps least often. Each of the others steps at least once between two steps of the chosen one.
+The steps of the optimizers repeat in a cycle. A training step may begin at any point of this cycle,
+provided that every training step begins at the same point. If there are several optimizers (as in a
+GAN), one of them is chosen: the one that steps least often. Each of the others steps at least once
+between two steps of the chosen one.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class TorchImportHook(MetaPathFinder):
 class _HookedLoader(Loader):
     """Wraps torch's loader, so that the hook executes the module.
 
-    The module's __loader__ is the wrapped loader.
+    exec_module() sets the module's __loader__ to torch's own loader.
     """
 
     def __init__(self, loader: Loader, hook: TorchImportHook) -> None:

@@ -25,7 +25,7 @@ UNPLACED = 2
 
 @dataclass(frozen=True)
 class Cells:
-    """C cells, sorted by space and first page; T tensors; and D drops, each of a range of cells."""
+    """The cells of a plan: C cells, sorted by space and first page; T tensors; D drops of cells."""
 
     space: Integers
     """(C,), the cell's Space, or UNPLACED."""
@@ -102,7 +102,7 @@ def cells_of(plan: Plan, profile: Profile) -> Cells:
     arena = firsts[0]
     begins = given["offset"].astype(np.int64) // page
     ends = begins + given["bytes"].astype(np.int64) // page
-    # Assume that the heap drops a transient tensor's pages when the tensor dies.
+    # Assume that the heap drops the pages of an unplaced transient tensor when the tensor dies.
     unplaced = np.flatnonzero((space == UNPLACED) & (tensors["kind"] != Kind.PERSISTENT))
     dropper = np.concatenate([giver, unplaced])
     drop_low = np.concatenate([np.searchsorted(arena, begins), low[unplaced]])

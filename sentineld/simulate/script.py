@@ -203,7 +203,7 @@ def _script(profile: Profile, cells: Cells, costs: Sequence[Floats], born: Mask)
         if high > low and tensor["kind"] != Kind.PERSISTENT:
             stretch, event = int(tensor["death_stretch"]), int(tensor["death_event"])
             listed[stretch].append((event, 0, Drop(float(dead_at[row]), low, high)))
-    # The sort is stable, so births of the same event keep the order of their tensors.
+    # The sort is stable, so births with the same birth_event keep the order of their tensors.
     events = tuple(
         tuple(event for _, _, event in sorted(stretch, key=lambda entry: entry[:2]))
         for stretch in listed

@@ -42,13 +42,14 @@ STALLED_SHARE = 0.005
 class Outcome:
     """The result of a simulated training run.
 
-    "A step" in the descriptions below is a steady step. If the steady steps differ, the values are
-    means over all steady steps.
+    "A step" in the descriptions below is a steady step: one of the steps that repeat or, if none
+    repeat, one of the second half of the steps (loop.py). If the steady steps differ, the values
+    are means over all steady steps.
     """
 
     policy: str
     kind: str
-    """The kind of policy that moves the pages: "software" or "hardware"."""
+    """Whether software or hardware moves the pages: "software" or "hardware"."""
     budget_bytes: int
     step_seconds: float
     """Time of a step."""

@@ -275,7 +275,8 @@ class TopApp(App[None]):
         if reading is None or session is None:
             self._note = Span("no session is chosen", Role.WARNING)
         elif sum(one.pid == session.pid for one in reading.sessions) > 1:
-            # The daemon's verbs get only the PID.
+            # The view's requests name only the PID, so the daemon could act on the wrong one of
+            # these sessions.
             self._note = Span(
                 f"process {session.pid} has two sessions: use sentinelctl", Role.WARNING
             )

@@ -57,7 +57,7 @@ class Confirm(ModalScreen[bool]):
     ]
 
     def __init__(self, question: str, detail: str) -> None:
-        """detail: what happens if the user answers yes."""
+        """detail: an explanation below the question."""
         super().__init__()
         self._question, self._detail = question, detail
 

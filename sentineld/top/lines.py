@@ -23,8 +23,8 @@ LAYER_BAR_COLUMNS_MIN = 8
 WIDE_COLUMNS = 72
 """From this width on, the fast tier's line has the charged bytes, too."""
 TIER_TEXT_COLUMNS = {True: 45, False: 25}
-"""Columns that the text beside a tier's bar can take. Key: whether the terminal has at least
-WIDE_COLUMNS columns."""
+"""Columns that the text beside a tier's bar can take. Key: whether the tier's line, bar included,
+has at least WIDE_COLUMNS columns."""
 IDLE_NS = 5_000_000_000
 """The view shows the time since the last step if it exceeds both this time and the time of
 IDLE_STEPS steps."""

@@ -10,9 +10,9 @@ from sentineld.policies.bounds.step_time import bound_seconds
 
 
 def bound_seconds_of(policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
-    """The least time of a steady step under a policy, in seconds: the policy's bound_seconds() if
-    the policy changes the step's work, otherwise the step-time bound. Raises SentinelError if the
-    bound cannot be computed."""
+    """A lower bound on the time of a steady step under a policy, in seconds: the policy's
+    bound_seconds() if the policy changes the step's work, otherwise the step-time bound. Raises
+    SentinelError if the bound cannot be computed."""
     if isinstance(policy, Rewriting):
         return policy.bound_seconds(profile, tiers, budget_bytes)
     return bound_seconds(profile, tiers, budget_bytes)

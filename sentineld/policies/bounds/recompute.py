@@ -17,9 +17,9 @@ The first program has no options. Each further program adds the options that sav
 may change their tier, as for the step-time bound. The dual has all options, so it is a lower bound
 at any prices.
 
-So no step that makes any of these recomputations takes less time than the bound, whatever policy
-moves its pages. The bound covers only the candidates: a step that recomputes other tensors, or
-that recomputes in longer chains, may take less time.
+So no step that makes any of the candidates takes less time than the bound, whatever policy moves
+its pages. The bound covers only the candidates: a step that recomputes other tensors, or that
+executes longer segments again than candidates.py permits (SEGMENT_LAYERS), may take less time.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def is_modelled(timing: Timing) -> bool:
 def _problem(
     profile: Profile, timing: Timing, candidates: Sequence[Recomputation]
 ) -> tuple[Groups, Options]:
-    """The groups of the tensors and of their halves (see rewrite.halves()), and the options."""
+    """The groups of the tensors and of the two parts of each dropped tensor (see halves() in
+    rewrite.py), and the options."""
     both, rows = halves(profile, candidates)
     groups = groups_of(both, timing, generous=True)
     group = np.full(len(both.tensors), -1)

@@ -57,7 +57,8 @@ def best_clean_walks(
     persistent chunk ends in the state in which it begins; any other chunk begins dirty or slow.
     """
     count, many = writes.shape
-    # The largest gain of the remaining positions. Index: [first state, current state, chunk].
+    # The largest total gain of the remaining positions. Index: [state in which the life begins,
+    # state before the first of these positions, chunk].
     ahead = np.zeros((3, 3, many))
     for first in range(3):
         for last in range(3):

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lower bound on the step time at given prices: the dual of the generous program (see Limits).
+"""The dual of the generous program (see Limits in problem.py): a lower bound on the step time.
 
-At fixed prices, the best life of a page does not depend on other pages. It is a shortest path
-through the positions of the page's lifetime (its stretches, numbered from the birth), with two
-states at each position: fast and slow. On paged tiers there are three states, because a fast page
-is dirty or clean. By weak duality, the dual's value is a lower bound at any prices. So the prices
-can come from an inexact solver, or from a program in which tiers change at fewer positions.
+At fixed prices of room, moves and hidden time (Prices in problem.py), the best life of a page does
+not depend on other pages. It is a shortest path through the positions of the page's lifetime (its
+stretches, numbered from the birth), with two states at each position: fast and slow. On paged tiers
+there are three states, because a fast page is dirty or clean. By weak duality, the dual's value is
+a lower bound at any prices. So the prices can come from an inexact solver, or from a program in
+which tiers change at fewer positions.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 
 Chunks compete for fast pages and moves. If pages and moves have prices in each stretch, the best
 life of a chunk no longer depends on other chunks. A life is a walk through two states, fast and
-slow, with one step for each position, that is, for each stretch of the chunk's lifetime. Dynamic
+slow, with one transition for each position (each stretch of the chunk's lifetime). Dynamic
 programming finds the best walk of each chunk. By weak duality, the total value of these walks plus
 the value of the capacities is an upper bound at any prices. No schedule within the capacities
-serves more page accesses fast than this bound. In many small steps, relax() raises the prices of
-overused capacities and lowers the other prices. This makes the bound tighter, and the prices become
-a better guide to feasible schedules.
+serves more page accesses fast than this bound. In many rounds, relax() raises the prices of
+overused capacities and lowers the other prices, each time by a small amount. This makes the bound
+tighter, and the prices become a better guide to feasible schedules.
 """
 
 from __future__ import annotations
@@ -160,8 +160,9 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
     last = (position == length[None, :] - 1) & ~persistent[None, :]
     fixed = last | ~alive
     # The gain of each position by the states after and before it. Index: [position, state after (0:
-    # fast, 1: slow), state before, 0, chunk]. The 0 stands for both states in which the life can
-    # begin (see `most`). After its life a chunk keeps its state and gains nothing.
+    # fast, 1: slow), state before, 0, chunk]. The axis with the index 0 is broadcast over both
+    # states in which the life can begin (see `most`). After its life a chunk keeps its state and
+    # gains nothing.
     gain = np.empty((count, 2, 2, 1, many))
     gain[:, 0, 0, 0] = np.where(alive, gains.keep, 0.0)
     gain[:, 1, 0, 0] = np.where(fixed, -IMPOSSIBLE, gains.leave)

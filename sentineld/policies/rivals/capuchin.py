@@ -16,8 +16,8 @@ out, too. If a transfer is still in flight when its tensor is accessed, the orig
 transfer earlier in the next step, by 5 % of the transfer's time. Here, a plan is made for each
 value of EARLIER, which applies to all transfers, and the best plan is used. `capuchin` never
 accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the error
-"infeasible as published". `capuchin+slow` is our extension: tensors that do not fit into fast
-memory stay on the slow tier, those with the lowest cost per freed page first.
+"infeasible as published". `capuchin+slow` is our extension: it makes tensors slow for their whole
+lives, beginning with those that cost least per freed page, until the others fit into fast memory.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ the latencies; it does not limit the number of pages that move.
 The modified policy chooses the promotions. Colloid keeps the first of them, as many as are needed
 to bring the share to the middle of the search interval. The modified policy's demotions of cold
 pages remain, except for those that would only make room for promotions that Colloid drops. Hot
-pages are demoted in the order of their accesses since the last tick, the hottest first. The time of
-TPP's hint faults remains.
+pages are demoted in the order of their accesses since the last tick, the hottest first. TPP's hint
+faults delay the training under `tpp+colloid`, too.
 
 Latencies can depend on the load only if accesses to both tiers overlap, that is, under the variant
 `overlap = "tiers"` of the timing model; simulate/loaded_latency.py derives them. Under the other
@@ -173,11 +173,11 @@ def _accesses(observation: Observation) -> float:
 
 
 def first_of(requests: Iterable[MoveRequest], weight: Floats, amount: float) -> list[MoveRequest]:
-    """The first requests whose pages together get at most the share `amount` of all accesses. The
-    last of them may be cut to fewer pages.
+    """The first requests whose pages together weigh at most `amount`. The last of them may be cut
+    to fewer pages.
 
-    weight: (C,), for each cell, the share of all accesses that goes to each of its pages. amount:
-    limit on the share of all accesses that goes to the pages of the result.
+    weight: (C,), the weight of a page of each cell: the share of all accesses that goes to the
+    page, or 1 to limit the number of pages. amount: limit on the total weight.
     """
     found = list[MoveRequest]()
     for request in requests:

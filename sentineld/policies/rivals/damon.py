@@ -9,15 +9,15 @@ access. The other is the binary logarithm of the region's age, which is the numb
 this share last changed noticeably (CHANGED_SAMPLES). For an idle region, the logarithm is negated.
 Each scheme has a quota of at most 200 MiB a second. The quotas are tuned to goals: promotions aim
 at 99.7 % memory in use on the fast node, and demotions aim at 0.5 % free memory. Published
-aggregation interval: 100 ms; HMSDK uses 2 s.
+aggregation interval: 100 ms; HMSDK (SK hynix's software for tiered memory) uses 2 s.
 
 Here, a region is a cell of the simulator. Its number of samples with an access is its number of
 accesses per page, rounded up, but at most the 20 samples of an interval. The feedback loop that
-tunes the quotas is replaced by its goals, which limit the moves of each tick directly. The module's
-filters, which promote only pages whose accessed bit is set and demote only pages whose accessed bit
-is clear, would change nothing, because all pages of a cell are accessed alike. Left out: the
-merging and splitting of regions, the tuning of the intervals, and the cost of sampling. All of
-these omissions favour the policy.
+tunes the quotas is replaced by its goals, which limit the moves of each tick directly. The sample
+module's filters let a scheme promote only pages whose accessed bit is set, and demote only pages
+whose accessed bit is clear. They would change nothing here, because all pages of a cell are
+accessed alike. Left out: the merging and splitting of regions, the tuning of the intervals, and the
+cost of sampling. All of these omissions favour the policy.
 """
 
 from __future__ import annotations

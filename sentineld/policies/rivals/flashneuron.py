@@ -4,10 +4,10 @@
 Based on FlashNeuron (Bae et al., FAST 2021; its artifact's offloading scheduler and
 saved_variable.cpp): only tensors that the forward pass saves for the backward pass are offloaded,
 and only those of at least 1 MB. The scheduler takes these tensors in the order in which they are
-generated, and stops when the memory deficit is covered. While it selects tensors, it simulates the
-queue of transfers. A transfer begins when the transfers before it have ended. A tensor takes up
-fast memory until its own transfer has ended. The backward pass prefetches each tensor as soon as
-there is room for it.
+generated, and stops when they cover the memory deficit, that is, the bytes by which the resident
+tensors exceed memory. While it selects tensors, it simulates the queue of transfers. A transfer
+begins when the transfers before it have ended. A tensor takes up fast memory until its own transfer
+has ended. The backward pass prefetches each tensor as soon as there is room for it.
 
 Adapted to memory tiers: there is one slow tier in place of the SSD, and transfers in both
 directions share the time of a stretch. A tensor is saved if a gap between two of its uses begins in
@@ -22,9 +22,9 @@ which halves their transfers. Here, a page keeps its content and its size on bot
 
 `flashneuron` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails
 with the error "infeasible as published"; parameters and optimizer state are never offloaded, so
-they have to fit, too. `flashneuron+slow` is our extension: tensors that do not fit into fast memory
-stay on the slow tier, those with the lowest cost per freed page first. The policy tries all values
-in LEAST_BYTES and keeps the plan with the shortest predicted step.
+they have to fit, too. `flashneuron+slow` is our extension: it makes tensors slow for their whole
+lives, beginning with those that cost least per freed page, until the others fit into fast memory.
+The policy tries all values in LEAST_BYTES and keeps the plan with the shortest predicted step.
 """
 
 from __future__ import annotations

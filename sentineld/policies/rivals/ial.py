@@ -7,7 +7,7 @@ active; a page whose bit was clear in the last scan is inactive. Active slow pag
 free fast memory, first in, first out. If free fast memory is too small, active slow pages are
 exchanged with inactive fast pages. The pages that have been inactive the longest are exchanged
 first. Published interval: 5 s. Left out: the cost of scanning, and the limit on the number of pages
-that are exchanged at a time. The bandwidth is that of the timing model.
+that are exchanged at a time. Pages move at the bandwidth of the timing model.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ waits for it. Here, the process does not wait for promotions at boundaries, so t
 earlier if the bandwidth does not suffice; a gap that is too short for its transfers is not used.
 
 `lms` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
-error "infeasible as published". `lms+slow` is our extension: tensors that do not fit into fast
-memory stay on the slow tier, those with the lowest cost per freed page first. The policy tries all
+error "infeasible as published". `lms+slow` is our extension: if not all tensors fit into fast
+memory, some stay on the slow tier, chosen by the lowest cost per freed page. The policy tries all
 values in LOWER_BOUNDS and keeps the plan with the shortest predicted step.
 """
 
@@ -60,7 +60,7 @@ def relieve(book: Book, lower_bound: int) -> int:
     moving = transient(book.profile)
     found = [(distance(book, gap), gap) for gap in gaps(book) if moving[gap.tensor]]
     threshold = max((layers for layers, _ in found), default=0)
-    # The sort is stable: among equal distances, the gap of the first tensor comes first.
+    # The sort is stable: gaps of equal distance stay in the order in which gaps() returns them.
     for layers, group in groupby(
         sorted(found, key=lambda entry: -entry[0]), lambda entry: entry[0]
     ):

@@ -37,9 +37,9 @@ from sentineld.policies.rivals.reactive import (
 SCAN_S = 1.0
 
 SETTINGS = ((1.0, 0.002), (0.25, 0.002), (1.0, 0.02))
-"""The threshold of the hint-fault latency, in scan periods, and the demotion watermark, as a share
-of the fast tier. The first pair is the published threshold and a watermark similar to the kernel's
-watermarks; the distance between two of these is 0.1 % of the node (watermark_scale_factor)."""
+"""(threshold of the hint-fault latency, in scan periods; demotion watermark, as a share of the fast
+tier). The first pair is the published threshold and a watermark similar to the kernel's watermarks,
+which are 0.1 % of the node apart (watermark_scale_factor)."""
 
 PLENTY = 1 / 16
 """If more than this share of the fast tier is free, all pages that fault are promoted."""

@@ -10,11 +10,11 @@ all pages are fetched by page faults.
 
 Adapted to memory tiers: operators are stretches, and blocks are the simulator's cells. The policy
 has the order of the operators from the start and, from the second step on, the blocks that each
-operator uses. With 0 operators ahead, blocks are fetched on demand: the moves of an operator's
-blocks begin when the operator begins. On paged tiers, the operator's accesses wait for these
-blocks, as published. On other tiers, a page whose move is late is accessed in slow memory. The
-demotions that make room are requested together with the promotions, when an operator begins: there
-are no faults at which a driver could make room.
+operator uses. With a setting of 0 operators (see SETTINGS), blocks are fetched on demand: the moves
+of an operator's blocks begin when the operator begins. On paged tiers, the operator's accesses wait
+for these blocks, as published. On other tiers, a page whose move is late is accessed in slow
+memory. The demotions that make room are requested together with the promotions, when an operator
+begins: there are no faults at which a driver could make room.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def layers_of(profile: Profile) -> Pass:
 
 def saved(book: Book) -> list[Gap]:
     """The gaps between a tensor's last use in a forward pass and its first use in the backward
-    pass, in the order in which the tensors are generated."""
+    pass, in the order in which the tensors are allocated."""
     profile = book.profile
     forward, backward = passes(profile)
     chosen = transient(profile)

@@ -3,12 +3,13 @@
 
 Based on SuperNeurons (Wang et al., PPoPP 2018; its public code). Liveness analysis frees tensors
 after their last use. The outputs of some layers, the checkpoints (convolutions, fully connected
-layers, joins, forks, inputs and the loss), can be offloaded to the host's memory. The tensor cache
-offloads only if memory is full; it then offloads the least recently used tensor. In the backward
-pass, a checkpoint prefetches the outputs that the next checkpoint needs. The layers between two
-checkpoints form a segment. Their outputs are dropped and recomputed from the checkpoint before
-them. A whole segment is recomputed at once if its outputs take no more bytes than the largest layer
-of the backward pass needs. Otherwise, its outputs are recomputed separately for each use.
+layers, joins, forks, inputs and the loss), can be offloaded to the host's memory. SuperNeurons'
+tensor cache offloads only if memory is full; it then offloads the least recently used tensor. In
+the backward pass, a checkpoint prefetches the outputs that the next checkpoint needs. The layers
+between two checkpoints form a segment. Their outputs are dropped and recomputed from the checkpoint
+before them. A whole segment is recomputed at once if its outputs take no more bytes than the
+largest layer of the backward pass needs. Otherwise, its outputs are recomputed separately for each
+use.
 
 Adapted to memory tiers: as in vdnn.py, heavy layers (see passes.py) stand in for checkpoints,
 because a profile does not say what a layer computes. The policy walks through the step, stretch by
@@ -25,8 +26,8 @@ that are not checkpoints can only stay fast (mode CHECKPOINTS) or be treated lik
 checkpoints (mode ALL).
 
 `superneurons` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails
-with the error "infeasible as published". `superneurons+slow` is our extension: tensors that do not
-fit into fast memory stay on the slow tier, those with the lowest cost per freed page first. The
+with the error "infeasible as published". `superneurons+slow` is our extension: if not all tensors
+fit into fast memory, some stay on the slow tier, chosen by the lowest cost per freed page. The
 policy tries both modes and keeps the plan with the shortest predicted step.
 """
 
@@ -67,7 +68,8 @@ class SuperNeurons(SwappingPolicy):
 
 
 def relieve(book: Book, mode: Mode) -> None:
-    """In each stretch that exceeds the budget, swap out the least recently used outputs."""
+    """In each stretch whose fast pages exceed the budget, swap out the least recently used
+    outputs."""
     layers = layers_of(book.profile)
     left = [
         gap

@@ -12,8 +12,8 @@ executed for each output, and the other outputs are freed immediately (memory-ce
 Adapted: heavy layers stand in for checkpoints (passes.py). A segment is executed again only if the
 profile permits it (policies/recompute/candidates.py); if it does not permit this for the whole
 segment, its outputs are recomputed separately, as in a segment that is too large. An output that is
-computed for its first use in the backward pass is kept for later uses, even in the memory-centric
-strategy. If the step fits into the budget, nothing is recomputed.
+recomputed for its first use in the backward pass is kept for its later uses, even in the
+memory-centric strategy. If the step fits into the budget, nothing is recomputed.
 
 The policy runs in the simulator only. Its bound is the step-time bound for a step that may make any
 of the same recomputations.

@@ -29,8 +29,8 @@ for large steps (WORK), with a fixed seed.
 `swapadvisor` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails
 with the error "infeasible as published". `swapadvisor+slow` is our extension: a gene may also place
 a tensor on the slow tier for its whole life. If a plan still does not fit, more tensors stay slow,
-those with the lowest cost per freed page first. The policy tries all values in MUTATIONS and keeps
-the plan with the shortest predicted step.
+chosen by the lowest cost per freed page. The policy tries all values in MUTATIONS and keeps the
+plan with the shortest predicted step.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ GAP_MIN = 3
 between them at least one stretch in which the tensor's room is free."""
 
 SHORT_SHARES = (0.5, 0.25, 0.75, 1.0)
-"""If the short-lived tensors exceed the budget and tensors may be born slow, those that are born
-fast are limited to a share of the budget. Each of these shares is tried. The rest of the budget is
-room for tensors that move."""
+"""If the short-lived tensors exceed the budget and tensors may be born slow, the largest
+short-lived ones are born slow, so that the others fit into a share of the budget. Each of these
+shares is tried. The rest of the budget is room for tensors that move."""
 
 HINT = "give the process more fast memory"
 

@@ -23,8 +23,8 @@ operators' times before the first step (a profile has measured times); new plans
 (under all policies, the daemon corrects plans for such changes).
 
 `tensile` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with
-the error "infeasible as published". `tensile+slow` is our extension: tensors that do not fit into
-fast memory stay on the slow tier, those with the lowest cost per freed page first. The policy tries
+the error "infeasible as published". `tensile+slow` is our extension: if not all tensors fit into
+fast memory, some stay on the slow tier, chosen by the lowest cost per freed page. The policy tries
 all values in QUOTAS and keeps the plan with the shortest predicted step.
 """
 
@@ -65,7 +65,7 @@ class Tensile(SwappingPolicy):
 
 
 def lower_peak(book: Book, candidates: list[Gap], tensors_max: int) -> int:
-    """Add a swap in each pass, always at the highest peak; return the number of passes.
+    """In each pass, add a swap at the highest peak that permits one; return the number of passes.
 
     candidates: the gaps that may be used. tensors_max: limit on the number of swapped tensors.
     """

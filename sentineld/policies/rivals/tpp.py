@@ -5,12 +5,13 @@ Based on transparent page placement (Maruf et al., ASPLOS 2023; Linux 5.18): eac
 pages of the slow node fault at their next access. Pages of the fast node do not fault. A page that
 faults is promoted if it is on the active list of the slow node. Any other page that faults is only
 marked, which puts it on this list. A page is therefore promoted at its second fault, however long
-after the first one. A mark ends when the page is promoted or freed: demotion takes pages from the
-inactive list, so a demoted page has no mark. Only a lack of memory on the slow node would make the
-kernel age the node's active list, and here the slow tier has room for all pages. Demotion starts
-before the fast node is full, so that there is room for births: if the free share of the fast tier
-is below a watermark, the least recently accessed pages are demoted. Enough pages are demoted that
-the free share is at the watermark after the promotions. Published scan period: at least 1 s.
+after the first one. A mark ends when the page is promoted or freed. If the page is demoted later,
+it has no mark, because demotion takes pages from the inactive list. While the page stays slow, the
+mark does not end: only a lack of memory on the slow node would make the kernel age the node's
+active list, and here the slow tier has room for all pages. Demotion starts before the fast node is
+full, so that there is room for births: if the free share of the fast tier is below a watermark, the
+least recently accessed pages are demoted. The number of demoted pages is such that the
+free share is at the watermark after the promotions. Published scan period: at least 1 s.
 
 A page faults at most once in a scan period. Each fault takes HINT_FAULT_NS, whether the page is
 marked or promoted. As under all policies, pages are copied in the background, and not by the

@@ -36,8 +36,8 @@ LEVEL_COUNTS = (LEVELS, 1)
 clears the bits of all pages."""
 
 MARGINS = (0, 1)
-"""Numbers of buckets below the hot ones whose pages are not demoted. The published one comes
-first."""
+"""Values of the margin: the pages of this number of buckets, directly below the hot buckets, are
+not demoted. The published value comes first."""
 
 
 @register()

@@ -16,14 +16,14 @@ the bandwidth does not suffice. A parameter stays fast in gaps that are too shor
 transfers.
 
 Left out: partitioning across GPUs; splitting one operator into tiles; and the offload of
-activations to the CPU's memory. The original offloads only checkpoints and recomputes the other
-activations; this policy only moves tensors and can't recompute them.
+activations to the CPU's memory. The original offloads only activation checkpoints and recomputes
+the other activations; this policy only moves tensors and can't recompute them.
 
 `zero-infinity` keeps activations fast. If activations and the parameters of the layers that run do
 not fit, the policy fails with the error "infeasible as published". `zero-infinity+slow` is our
-extension: tensors that do not fit into fast memory are placed on the slow tier as well, starting
-with those that cost least per freed page. The policy tries all values in LAYERS_AHEAD and keeps the
-plan with the shortest predicted step.
+extension: if not all tensors fit into fast memory, more tensors are placed on the slow tier, chosen
+by the lowest cost per freed page. The policy tries all values in LAYERS_AHEAD and keeps the plan
+with the shortest predicted step.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ update that is delayed by one step, because a memory policy must not change resu
 across several GPUs.
 
 `zero-offload` keeps parameters and activations fast. If they do not fit, the policy fails with the
-error "infeasible as published". `zero-offload+slow` is our extension: tensors that do not fit into
-fast memory are slow, too, those with the lowest cost per freed page first. The policy tries all
-values in FAST_SHARES and keeps the plan with the shortest predicted step.
+error "infeasible as published". `zero-offload+slow` is our extension: if not all fast tensors fit,
+some of them are made slow, chosen by the lowest cost per freed page. The policy tries all values in
+FAST_SHARES and keeps the plan with the shortest predicted step.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def roles_of(profile: Profile) -> Roles:
 
 
 def offload(book: Book, roles: Roles, fast_share: float) -> None:
-    """Make gradients and optimizer state slow, except for their first tensors, which hold at most
-    fast_share of each role's pages."""
+    """Make gradients and optimizer state slow. The first tensors of each of these two roles stay
+    fast, as long as they hold at most fast_share of the role's pages."""
     pages = tensor_pages(book.profile)
     movable = swappable(book.profile, book.short) & ~book.slow
     for role in (roles.gradient, roles.state):

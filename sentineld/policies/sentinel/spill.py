@@ -78,8 +78,8 @@ class SentinelSpill:
 
 
 def _split(profile: Profile, limit: int, moves: Floats) -> tuple[Split, Relaxed]:
-    """Choose the largest pool, unless a smaller pool raises the bound on the page accesses served
-    fast by more than POOL_GAIN."""
+    """Choose the largest pool, unless a smaller pool raises the upper bound on the accesses served
+    fast. The rise must be more than POOL_GAIN of all page accesses."""
     pages = tensor_pages(profile)
     found: list[tuple[float, Split, Relaxed]] = []
     seen: set[int] = set()

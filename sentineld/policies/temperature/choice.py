@@ -30,7 +30,7 @@ class Chooser:
         """count: N.
 
         margin: number of buckets, directly below the coldest hot one, that are not demoted.
-        rest: number of calls of choose() after a unit's move that do not move the unit back.
+        rest: after a unit has moved, the number of calls of choose() that must not move it back.
         """
         self._margin, self._rest = margin, rest
         # (N,): calls of choose() until the unit may be demoted, and until it may be promoted.

@@ -25,8 +25,8 @@ LEVELS = 4
 """Levels of the queue. At the top level, a unit is sampled in one of four scans. vTMM has 8 levels;
 with 64 scans between two samples, pages that are no longer hot would stay in memory for minutes."""
 MARGIN = 1
-"""Number of buckets directly below the coldest hot bucket whose units are paged out only if it is
-not enough to page out colder units."""
+"""The units in this number of buckets, directly below the coldest hot bucket, are paged out only if
+it is not enough to page out colder units."""
 REST = 8
 """For this number of scans, a unit whose pages have returned does not count as cold, and a unit
 that was paged out is not prefetched."""

@@ -76,6 +76,7 @@ class Levels:
 
 
 def pause(level: Integers) -> Integers:
-    """The number of scans after which the bits of a unit that reaches this level are cleared."""
+    """The number of scans until a unit's bits are cleared again, given its level after a scan that
+    cleared them. Both 0 and 1 mean the next scan that examines the unit."""
     found: Integers = (1 << level) >> 1
     return found

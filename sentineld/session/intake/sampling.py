@@ -70,8 +70,8 @@ class Sampling:
 
     def __init__(self, link: ShimLink, backend: Backend, watch: Watch) -> None:
         """From now on, this object owns the watch; it closes the watch if this call fails. If the
-        watch uses the module, send its epoch fd to the shim. Raises EOFError or an error of
-        Peer.require_own()."""
+        watch uses the module, this call sends the module's epoch fd to the shim. Raises EOFError or
+        an error of Peer.require_own()."""
         self.backend = backend
         self._link = link
         self._watch = watch
@@ -174,7 +174,7 @@ class Sampling:
     def samples(self) -> npt.NDArray[np.void]:
         """All samples since arm(); SAMPLE_DTYPE."""
         if len(self._samples) != 1:
-            # Free each part after it is copied: both copies of all samples would take more memory.
+            # Free each part after it is copied, to avoid two copies of all samples in memory.
             parts, self._samples = self._samples[::-1], []
             joined = np.empty(sum(map(len, parts)), SAMPLE_DTYPE)
             end = 0
