@@ -24,7 +24,7 @@ from sentineld.base.log_events import LogEvent, about
 from sentineld.base.log_limit import LogLimit
 from sentineld.config import Config
 from sentineld.control.frames import Message
-from sentineld.control.server import Caller, ControlServer, listen
+from sentineld.control.server import Caller, ControlServer, listen, require_no_daemon
 from sentineld.entry import run_command
 from sentineld.machine.machine import Machine
 from sentineld.observe.shim_server import ShimServer
@@ -67,6 +67,9 @@ async def run(config: Config, path: Path | None, tiers: str | None) -> None:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, hang_up.set)
 
+    # Probing the machine can take seconds, and disturbs a daemon that runs already.
+    for path_used in (config.control_socket, config.shim_socket):
+        require_no_daemon(Path(path_used))
     machine = await asyncio.to_thread(Machine.probe, config)
     reloader = Reloader(machine, path, tiers)
     sessions = Sessions(machine, StateFiles(Path(config.state_dir)))

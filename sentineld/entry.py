@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 
 import click
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.stderr import discard_output, say
 
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -19,7 +19,7 @@ def run_command(command: click.Command) -> None:
     try:
         command.main(standalone_mode=False)
     except SentinelError as error:
-        click.echo(f"error: {error}", err=True)
+        say(f"error: {error}")
         sys.exit(error.exit_status)
     except click.ClickException as error:
         error.show()
@@ -27,20 +27,20 @@ def run_command(command: click.Command) -> None:
     except click.Abort:
         sys.exit(130)
     except MemoryError:
-        click.echo("error: there is not enough memory", err=True)
+        say("error: there is not enough memory")
         sys.exit(1)
     except BrokenPipeError:
         # The reader closed the pipe.
-        _discard_output()
+        _discard_stdout()
         sys.exit(1)
     except OSError as error:
         if error.errno not in _WRITE_ERRORS or error.filename is not None:
             raise
-        click.echo(f"error: cannot write the output: {error.strerror}", err=True)
-        _discard_output()
+        say(f"error: cannot write the output: {error.strerror}")
+        _discard_stdout()
         sys.exit(1)
 
 
-def _discard_output() -> None:
+def _discard_stdout() -> None:
     """Discard the output that stdout still buffers. Otherwise the flush at exit would fail, too."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    discard_output(sys.stdout.fileno())

@@ -59,7 +59,9 @@ import sys
 sys.path.insert(0, "$(LIBDIR)")
 from $(1) import main
 
-sys.exit(main())
+# `sentinelctl advise` starts processes that import this file.
+if __name__ == "__main__":
+    sys.exit(main())
 endef
 # The man pages and completions are made from the commands' help. -B keeps bytecode out of the source
 # tree.
@@ -72,8 +74,13 @@ export LAUNCHER_CLI = $(call launcher,sentineld.cli)
 
 ##@ Installation
 
+# All users must be able to read the installed files, whatever root's umask is.
 .PHONY: install
 install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Install below PREFIX=/usr/local; systemd/install.mk describes DESTDIR, KO and SO
+	@umask 022; $(MAKE) --no-print-directory install-files
+
+.PHONY: install-files
+install-files:
 	@$(SYSTEM_PYTHON) -c 'import sys, importlib.util as u; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' \
 		numpy click prometheus_client pyroute2 || { \
 		echo "error: Python packages are missing (apt-get install python3-numpy python3-scipy" \

@@ -17,6 +17,7 @@ import click
 
 from sentineld import shim
 from sentineld.base.errors import SentinelError
+from sentineld.base.stderr import say
 from sentineld.base.units import FastBudget, parse_bytes
 from sentineld.cli.output import Daemon
 from sentineld.cli.run_report import ProcessReport
@@ -120,7 +121,7 @@ class Launch:
                 self._poll(process.pid)
             else:
                 for report in self._reports.values():
-                    click.echo(report.summary(), err=True)
+                    say(report.summary())
                 return status if status >= 0 else 128 - status
 
     def _poll(self, root: int) -> None:
@@ -136,7 +137,7 @@ class Launch:
                     self._reports[pid] = ProcessReport()
                 line = self._reports[pid].update(session, status.get("time_ns", 0))
                 if line is not None:
-                    click.echo(line, err=True)
+                    say(line)
                 if session["state"] == "registered" and pid not in self._tried:
                     self._tried.add(pid)
                     self._daemon.ask("attach", pid=pid, **self._wanted)
@@ -152,7 +153,7 @@ class Launch:
             line = f"warning: {text}; the command's processes will reconnect to a new daemon"
         else:
             line = f"warning: {text}; the command continues unmanaged"
-        click.echo(line, err=True)
+        say(line)
 
 
 def _not_started(program: str, why: str) -> SentinelError:

@@ -110,6 +110,20 @@ def listen(path: Path, mode: int, group: str | None) -> socket.socket:
     return listener
 
 
+def require_no_daemon(path: Path) -> None:
+    """Raise SentinelError("busy") if a daemon listens at the path."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return
+    raise SentinelError(
+        "busy",
+        f"another daemon listens at {path}",
+        "stop it; that of the unit: systemctl stop sentineld",
+    )
+
+
 def _remove_dead_socket(path: Path) -> None:
     """Remove a socket at which no daemon listens. Raises SentinelError if a daemon listens there,
     and OSError if the socket cannot be removed."""
@@ -119,15 +133,8 @@ def _remove_dead_socket(path: Path) -> None:
         return
     if not is_socket:
         return  # bind() will report that the path exists
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            path.unlink(missing_ok=True)
-            return
-    raise SentinelError(
-        "failed", f"another daemon listens at {path}", "stop it: systemctl stop sentineld"
-    )
+    require_no_daemon(path)
+    path.unlink(missing_ok=True)
 
 
 def _cannot_listen(path: Path, error: OSError) -> SentinelError:

@@ -103,18 +103,23 @@ class _QuietHandler(WSGIRequestHandler):
         """Log nothing: scrapes are frequent and uninteresting."""
 
 
+_TEMPORARY = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, socket.EAI_AGAIN)
+"""Errors of bind() and of the resolver after which binding is tried again. At boot, the daemon may
+start before the machine has its addresses."""
+
+
 class MetricsServer:
     """Serves metrics from threads of its own.
 
-    If another process uses the port, the daemon runs without metrics until the port becomes free.
+    If another process uses the port, or if the machine does not have the address yet, the daemon
+    runs without metrics until the port can be bound.
     """
 
     def __init__(self, address: str, port: int, collect: Collect) -> None:
         """port: 0 picks a free port; the attribute `port` then has its number.
         collect: called for each scrape, one at a time.
 
-        Raises SentinelError("bad-config") if the address can't be bound, unless the only reason is
-        that another process uses the port.
+        Raises SentinelError("bad-config") if the address can't be bound for any other reason.
         """
         self.problem: SentinelError | None = None
         """The reason why no metrics are served now; None: they are served."""
@@ -133,7 +138,7 @@ class MetricsServer:
                 f"cannot serve metrics on {address}:{port}: {error.strerror or error}",
                 "set metrics_address and metrics_port; port 0 disables metrics",
             )
-            if error.errno != errno.EADDRINUSE:
+            if error.errno not in _TEMPORARY:
                 raise self.problem from None
             log.warning(
                 "%s; trying again every %g s",

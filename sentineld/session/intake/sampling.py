@@ -136,10 +136,11 @@ class Sampling:
             self._watch.poll()
             return
         samples = self._module.sampler.drain()
+        # The module also counts accesses as lost for which it makes no record.
+        self.lost = self._module.sampler.stats().lost
         if len(samples):
             self.total += len(samples)
             self.accesses += int(np.count_nonzero((samples["flags"] & NO_ACCESS) == 0))
-            self.lost = self._module.sampler.stats().lost
             self._add(samples if self._repeats else _without_repeats(samples))
             del samples  # so that it can be freed
             if self._repeats and self._too_many(REPEATS_PER_PAGE_MAX):

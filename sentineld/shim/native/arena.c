@@ -145,7 +145,7 @@ const char *arena_new(struct arena **out, struct layout *layout)
 		/* An empty arena has no address, so skip empty regions. */
 		if (region->node >= 0 && region->bytes && !layout_emulated(header) &&
 		    memory_prefer(arena->base + region->offset, region->bytes, region->node)) {
-			problem = "mbind of a region to its node failed";
+			problem = MBIND_REFUSED;
 			goto fail;
 		}
 	}

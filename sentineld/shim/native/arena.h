@@ -61,6 +61,9 @@ void arena_drop_dead(const struct arena *arena);
 /* Mark the slot free. */
 void arena_give(struct arena *arena, uint32_t slot);
 
+/* Containers' seccomp profiles often forbid mbind(). */
+#define MBIND_REFUSED "mbind was refused; in a container, it needs the capability SYS_NICE"
+
 /* Make [address, address + bytes) prefer the node (mbind with MPOL_PREFERRED); node -1: default policy.
    Returns 0 or -errno. */
 int memory_prefer(void *address, uint64_t bytes, int32_t node);

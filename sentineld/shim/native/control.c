@@ -260,7 +260,7 @@ API const char *sentinel_layout(int fd)
 	fast_pages = arena->layout.header->fast_pages;
 	problem = paging_add(arena);
 	if (!problem && !emulated && memory_prefer(shim.heap.base, shim.heap.bytes, heap_node))
-		problem = "mbind of the heap to its node failed";
+		problem = MBIND_REFUSED;
 	if (problem) {
 		arena_delete(arena);
 		return problem;

@@ -41,6 +41,21 @@ def test_the_exit_status_is_the_commands(tmp_path: Path, code: str, status: int)
     assert launch(tmp_path, sys.executable, "-S", "-c", code) == status
 
 
+def test_the_command_goes_on_if_standard_error_cannot_be_written(tmp_path: Path) -> None:
+    marker = tmp_path / "ended"
+    command = ["sh", "-c", f"sleep 3; touch {marker}; exit 7"]
+    # The warning that no daemon answers cannot be written.
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*SENTINELCTL, "--socket", str(tmp_path / "none.sock"), "run", "--", *command],
+            stderr=full,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 7
+    assert marker.exists()
+
+
 def test_a_command_that_cannot_be_started_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(SentinelError, match="cannot start /no/such/program") as error:
         launch(tmp_path, "/no/such/program")

@@ -13,7 +13,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.control import server as module
 from sentineld.control.client import CONTROL_VERSION, request, request_file
 from sentineld.control.frames import Message, encode
-from sentineld.control.server import VERBS, Caller, listen
+from sentineld.control.server import VERBS, Caller, listen, require_no_daemon
 from tests.unit.control.controlled import LARGE, serving
 from tests.unit.control.lingering import LINGER_S, lingering, send_away
 from tests.unit.waiting import PATIENCE_S, wait
@@ -172,9 +172,12 @@ def test_listening_replaces_nothing_but_a_dead_socket(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     listener = listen(path, 0o600, None)
-    with pytest.raises(SentinelError, match="another daemon listens"):
-        listen(path, 0o600, None)
+    for refuse in (lambda: listen(path, 0o600, None), lambda: require_no_daemon(path)):
+        with pytest.raises(SentinelError, match="another daemon listens") as refused:
+            refuse()
+        assert refused.value.code == "busy"
     listener.close()
+    require_no_daemon(path)
     file = tmp_path / "notes"
     file.write_text("kept")
     with pytest.raises(SentinelError, match=r"cannot listen at .*in use"):

@@ -20,8 +20,11 @@ ROOT = Path(__file__).parents[3]
 
 
 def make(target: str, stage: Path) -> None:
+    """Make a target, with the umask of a root user whose files nobody else may read."""
     command = ["make", target, f"DESTDIR={stage}", f"SYSTEM_PYTHON={sys.executable}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, umask=0o077
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -88,6 +91,28 @@ def test_the_installed_programs_run_without_the_source_tree(stage: Path) -> None
         assert done.stdout.strip().endswith(__version__)
 
 
+def test_all_users_may_read_the_installed_files(stage: Path) -> None:
+    for path in stage.rglob("*"):
+        wanted = 0o555 if path.is_dir() else 0o444
+        assert path.stat().st_mode & wanted == wanted, path
+
+
+@pytest.mark.parametrize("program", ["sentineld", "sentinelctl"])
+def test_processes_that_import_a_launcher_do_not_run_it_again(
+    stage: Path, tmp_path: Path, program: str
+) -> None:
+    launcher = (stage / "usr/local/bin" / program).read_text()
+    library = str(stage / "usr/local/lib/sentineld")
+    file = tmp_path / program
+    file.write_text(launcher.replace("/usr/local/lib/sentineld", library))
+    # A child process of multiprocessing runs the main file under this name.
+    code = f"import runpy; print('main' in runpy.run_path({str(file)!r}, run_name='__mp_main__'))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], cwd="/", capture_output=True, text=True, timeout=300
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 def test_man_pages_and_completions_are_installed(stage: Path) -> None:
     assert set(command_files()) <= files(stage / "usr/local/share")
 
@@ -138,7 +163,7 @@ def test_the_unit_starts_the_installed_daemon(stage: Path) -> None:
 
 def test_the_unit_does_not_restart_after_permanent_errors(stage: Path) -> None:
     statuses = {int(status) for status in unit_of(stage)["RestartPreventExitStatus"].split()}
-    assert statuses == {EXIT_STATUS["usage"], EXIT_STATUS["bad-config"]}
+    assert statuses == {EXIT_STATUS[code] for code in ("usage", "busy", "bad-config")}
 
 
 def test_the_modules_source_is_installed_for_dkms(stage: Path) -> None:

@@ -52,9 +52,20 @@ def test_a_port_in_use_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     server.close()
 
 
-def test_an_address_of_another_machine_is_an_error() -> None:
-    with pytest.raises(SentinelError, match=r"cannot serve metrics on 192\.0\.2\.1:0") as refused:
-        MetricsServer("192.0.2.1", 0, collect)
+def test_an_address_that_the_machine_does_not_have_yet_is_tried_again() -> None:
+    server = MetricsServer("192.0.2.1", 0, collect)
+    assert "cannot serve metrics on 192.0.2.1:0" in str(server.problem)
+    server.close()
+
+
+@pytest.mark.parametrize("address", ["no.such.host.invalid.", "127.0.0.1.1"])
+def test_an_impossible_address_is_an_error(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(MetricsServer, "_bind", unknown)
+    with pytest.raises(SentinelError, match="cannot serve metrics on") as refused:
+        MetricsServer(address, 0, collect)
     assert refused.value.code == "bad-config"
 
 
