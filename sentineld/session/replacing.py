@@ -111,7 +111,7 @@ class Replacing:
         try:
             self._plan(goal, plan_input)
         except SentinelError:
-            return False  # an abandoned request is still being planned; the next turn retries
+            return False  # the planning of an abandoned request still runs; the next turn retries
         self._placing.begun(following, placed)
         return True
 
@@ -125,7 +125,7 @@ class Replacing:
             self._plan(goal, self._following.plan_input())
         except SentinelError:
             self._attachment.settle()
-            return False  # an abandoned request is still being planned; the next turn retries
+            return False  # the planning of an abandoned request still runs; the next turn retries
         return True
 
     def _plan(self, goal: Goal, plan_input: PlanInput) -> Replanning:

@@ -93,8 +93,8 @@ class Session:
         self._failures = 0
         self._turns = turns
         self._takes_turns = False  # whether self._turns counts this session
-        self._turn_s = time.monotonic()  # when the last turn ended
-        self._busy_s = self._turn_s  # when the last turn that found records ended
+        self._turn_s = time.monotonic()  # end of the last turn
+        self._busy_s = self._turn_s  # end of the last turn in which there were new records
         self._exit_noted = False
         self._thread = threading.Thread(target=self._run, name=f"session-{link.pid}", daemon=True)
 

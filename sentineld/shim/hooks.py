@@ -45,7 +45,7 @@ class Layers:
         self.enabled = False
         """Whether forward and backward boundaries are reported; changes only between steps."""
         self.before_forward: Callable[[], None] | None = None
-        """Called before each forward of a layer while an access step's profiler runs, else None."""
+        """Called before each forward of a layer; None: no access step's profiler runs."""
         self.names = [""]
         """Module path by layer id, filled when an outermost module is first called."""
         self.by_module: dict[int, int] = {}
@@ -136,8 +136,9 @@ class Hooks:
         native: receives the boundaries.
         layers: assigns the layer ids.
         tensors: gets each optimizer from the hooks, to name the optimizer's state.
-        missing_steps: its after_forward() is called after each forward while `missing_steps.active`
-            is true and `layers.enabled` is false.
+        missing_steps: detects a training that never calls an optimizer's step() (stepless.py). Its
+            after_forward() is called after each forward while `missing_steps.active` is true and
+            `layers.enabled` is false.
         step_ended: called after each training step.
         """
         self._native = native

@@ -127,8 +127,8 @@ def text(rows: list[Json]) -> str:
 
 
 def main() -> None:
-    """Run the rounds; write the result file and print the table. Fails if the training's speed was
-    not measured."""
+    """Run the rounds; write the result file and print the table. Fails if speed_share() is None
+    for every attack."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=BENCH / "attacks.json")
     parser.add_argument("--rounds", type=int, default=ROUNDS)

@@ -89,7 +89,7 @@ def summarise(raw: Json) -> Json:
 
 
 def page_cost(series: Json) -> float:
-    """Instructions per page: the median over rounds of each round's mean."""
+    """Instructions per page: the median of the rounds' means."""
     return spread(series["mean"]).median
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the instructions of page faults and page observers in a guest under -icount.
+"""Counts the instructions of page faults, and of observers of page accesses, in a guest.
 
-The guest's only CPU has a time stamp counter that counts executed instructions.
+Under -icount, the guest's only CPU has a time stamp counter that counts executed instructions.
 The host therefore adds no noise; caches, TLBs and exception latency do not affect the counts.
 """
 

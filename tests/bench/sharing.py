@@ -4,10 +4,11 @@
 Each trace is simulated at budgets of 5, 10, ... 100 % of its peak, up to the first budget at which
 the step is not slower than with fast memory only. From these points, an exhaustive search finds the
 best static division for each pair and each set of four traces, at several sizes of the shared
-budget. The tested division, that of sentineld/plan/division.py, is computed from the slowdowns at
-the budgets of CURVE_SHARES only. The slowdowns under this division are interpolated between the
-simulated points. The CHECKED tested divisions whose sum of slowdowns exceeds that of the best
-division by the largest factor are also simulated at exactly their budgets.
+budget. The tested division is that of sentineld/plan/division.py, which computes it from the
+slowdowns at a few budgets only (CURVE_SHARES in that file). Slowdowns at budgets between the
+simulated points are interpolated. For each tested division, its sum of slowdowns is divided by that
+of the best division. The CHECKED divisions with the largest quotients are also simulated at exactly
+their budgets.
 Writes build/bench/sharing.json. The exit status is 1 if a goal is missed.
 """
 

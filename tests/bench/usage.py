@@ -34,9 +34,10 @@ class Usage(NamedTuple):
 class Meter:
     """Reads the usage of the calling thread and its process.
 
-    If the process runs under the shim, begin() looks up the shim's control words and its
-    residency segment. Each layout has a residency segment of its own, so begin() must be called
-    again after a change of the layout.
+    If the process runs under the shim, begin() looks up two parts of the memory that the shim
+    shares with the daemon: the control words, which have the time of the waits for moves, and the
+    residency segment, which has the time of the injected delays. Each layout has a residency
+    segment of its own, so begin() must be called again after a change of the layout.
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,7 @@ class Meter:
         self._residency: ResidencySegment | None = None
 
     def begin(self) -> None:
-        """Look up the shim's control words and residency segment."""
+        """Look up the shim's control words and residency segment; see Meter."""
         # The shim's library is loaded with global symbols, so CDLL(None) finds its functions.
         symbols = ctypes.CDLL(None)
         try:

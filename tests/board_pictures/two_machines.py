@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dashboard of the fleet: a training of two ranks in two network namespaces of this machine,
-in place of two machines, with a daemon for each. The second machine has the slower slow tier."""
+in place of two machines. Each namespace has a daemon; the second daemon's slow tier is slower."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ managed steps must have run for five minutes before the shown period begins."""
 
 
 class Prometheus:
-    """Prometheus from the guests' image, in the network namespace of the first node. It uses the
+    """Prometheus from the guests' image, in one of the network namespaces (`node`). It uses the
     configuration and the rules in docs/prometheus, but other targets."""
 
     def __init__(self, folder: Path, node: Node, targets: dict[str, str]) -> None:
@@ -153,7 +153,7 @@ def _managed(daemon: Daemon) -> bool:
 
 @contextlib.contextmanager
 def _training(nodes: tuple[Node, Node], daemons: list[Daemon]) -> Iterator[None]:
-    """Run torchrun on both nodes during the block; writes build/dashboards/rank-N.log."""
+    """Run torchrun in both namespaces during the block; writes build/dashboards/rank-N.log."""
     agents = []
     for number, daemon in enumerate(daemons):
         shims = daemon.folder / "shim.sock"

@@ -9,7 +9,8 @@ one line on its standard input.
                                   request; reply: "ok" when the plugin counts and its clock runs,
                                   "none" without a plugin
     {"event": "counted"}          request; reply: "ok" when the plugin has stopped
-    {"event": "run", ...}         the result of a policy's run; the last counts belong to this run
+    {"event": "run", ...}         the result of a policy's run; the plugin's counts since the
+                                  previous "run" belong to this run
     {"event": "done", ...}        the figures common to all runs
 """
 

@@ -48,8 +48,8 @@ SETTLED_SHARE of the peak."""
 def run_unlimited(
     name: str, policy: str, prefix: tuple[str, ...] = (), beside: Trainer | None = None
 ) -> tuple[int, float]:
-    """Run all-fast or all-slow, without a balloon and with a budget of 100 %. Returns the peak in
-    bytes, and the median of the timed steps in seconds.
+    """Run all-fast or all-slow, with a budget of 100 % and without a balloon (balloon.py). Returns
+    the peak in bytes, and the median of the timed steps in seconds.
 
     beside: another training that begins at the same time; steps are timed after its end.
     """
@@ -209,7 +209,8 @@ def main() -> None:
             if number == 1:
                 run_first_touch(run)
             run_kernel_tiering(run, peak_bytes)
-    # The latest profile is used, because the guest's time of a step depends on the host's load.
+    # profiled_step_s is from the latest run, because the guest's time of a step depends on the
+    # host's load.
     clocked = configure_tiers(profiled_step_s / step_s)
     say("sentineld")
     run_sentineld(budget_bytes)

@@ -143,9 +143,9 @@ class Attacker:
 def lasts(end_s: float, done: int) -> bool:
     """Whether an attack goes on. done: the number of its actions so far.
 
-    The attack ends at end_s, a value of time.monotonic(). If it has made no action by then, as can
-    happen on a busy machine, it goes on until its first action, but at most PATIENCE_S / 2 seconds
-    longer.
+    The attack ends at end_s, a value of time.monotonic(). On a busy machine, it may have made no
+    action by then. In this case, it goes on until its first action, but at most PATIENCE_S / 2
+    seconds longer.
     """
     late_s = time.monotonic() - end_s
     return late_s < 0 or (not done and late_s < PATIENCE_S / 2)

@@ -108,7 +108,7 @@ def _sent(open_one: Opener) -> int:
     return _SENT[-1]
 
 
-# The functions in PLACES. Each yields after each message that it has sent with a descriptor.
+# The functions in PLACES. They are generators that yield after every message with a descriptor.
 
 
 def _as_control(path: Path, open_one: Opener) -> Iterator[None]:
@@ -233,9 +233,9 @@ def once(say: Say, path: str, place: Place, open_one: Opener) -> None:
 
 def send_everywhere(attack: Attack, open_one: Opener) -> None:
     """Send descriptors from open_one() at each place; then check that another user can register."""
-    # If the descriptors block when they are closed, the daemon refuses the user after
-    # closing.CLOSING_MAX of them. At the last place, more descriptors than this are sent; at the
-    # other places together, fewer.
+    # If the descriptors block when they are closed, the daemon refuses the attacking user after
+    # closing.CLOSING_MAX of them. The other places together get fewer descriptors than this. The
+    # last place gets more, so it is attacked after the others.
     *others, last = PLACES
     for names in (others, [last]):
         # Start a process for each place, because the attacker may block, too.

@@ -67,7 +67,8 @@ def layer_names(network: Network) -> list[str]:
 class Residency:
     """The residency map of a layout, on emulated or paged tiers.
 
-    On paged tiers, the daemon's moves stay in the map's queues, because this training has no pager.
+    On paged tiers, the memfd also has the queues of the daemon's moves. The moves stay there,
+    because this training has no pager.
     """
 
     def __init__(self, layout: WireLayout, paged: bool = False) -> None:

@@ -320,7 +320,7 @@ def test_shared_memory_makes_no_false_peak(daemon: Daemon, program: Path) -> Non
         wait_for_scans(daemon)
         assert only(daemon)["budget_bytes"] == pytest.approx(budget_bytes, rel=0.1)
         # The checksum reads the parent's swapped pages. They are then resident, and the child still
-        # has them in swap, so the two really need more memory.
+        # has them in swap, so parent and child together really need more memory.
         assert root.tell("sum") == before
     finally:
         root.close()

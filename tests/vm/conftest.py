@@ -45,8 +45,8 @@ test_compat_on_debian.py."""
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by the guest that they need, and tests that take a long time.
 
-    `second`: tests with the fixture `patched_guest` in the main image. They run in the second of
-        the two system guests (fixtures.SYSTEM) that `make guest` boots.
+    `second`: tests with the fixture `patched_guest` (kmod/test_kmod.py) in the main image. They run
+        in the second of the two system guests (fixtures.SYSTEM) that `make guest` boots.
     `apart`: other tests with the fixture `suite`, `fresh_guest` or `place`. They use no guest, or
         a guest other than a system guest.
     `long`: tests in images other than the main one, because building each image takes minutes;

@@ -72,7 +72,7 @@ def seen(backend: Backend, suite: str, kernel_guest: Guest) -> dict[str, Any]:
 
 
 def chunks(seen: dict[str, Any], *which: Chunk) -> list[dict[str, Any]]:
-    """The results of observe.py for these chunks, window by window."""
+    """The results of observe.py for these chunks, window by window; see inside/chunks.py."""
     return [window[chunk.name] for window in seen["windows"] for chunk in which]
 
 

@@ -106,8 +106,8 @@ class Training:
         return states(self.guest).get(self.pid) == state
 
     def ask(self, verb: str, options: str = "") -> str:
-        """The output of a verb about the training. If the session is entering another plan, wait
-        until it is managed again."""
+        """The output of a sentinelctl verb about the training. If the session is entering another
+        plan, wait until it is managed again."""
         command = f"sentinelctl {verb} {self.pid} {options}"
         while (
             "its state is entering"

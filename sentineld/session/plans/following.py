@@ -79,7 +79,7 @@ class Following:
 
     def begin(self) -> None:
         """Begin a new attach: forget the plans and the corrected assumptions of an earlier attach,
-        and reset Patience."""
+        and reset Patience (live/divergence.py)."""
         self.shapes, self._patience = Shapes(), Patience()
         self.correcting = correcting(self._link, self._machine)
 
@@ -120,8 +120,8 @@ class Following:
         self._stop_managed()
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
-            # enter() is not needed if another plan was live before and the new plan stays within
-            # the budget: the new plan's moves soon reduce the fast pages to the budget.
+            # enter() is not needed if another plan was live before and the new plan's policy keeps
+            # to the budget: the new plan's moves soon reduce the fast pages to the budget.
             managed.enter()
         self._start(planned, managed)
         what, self._entering = self._entering.what, None  # frees the layout, which is large

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides when to plan again because explicit placements have changed while a plan is live."""
+"""Decides when to plan again if the script changes explicit placements while a plan is live."""
 
 from __future__ import annotations
 

@@ -98,9 +98,9 @@ class Sharing:
         self._failed_bytes, self._again_s = share_bytes, time.monotonic() + AGAIN_S
 
     def settle(self, following: Following) -> None:
-        """Release the part of the session's share, or of its own budget, that exceeds the live
-        plan's budget. Memory that is still charged is not released yet, because another session
-        could use it before the pages are demoted."""
+        """Release the part of the held budget (a share, or a budget of the session's own) that
+        exceeds the live plan's budget. Memory that is still charged is not released yet, because
+        another session could use it before the pages are demoted."""
         budgets = self._machine.budgets_of(self._link)
         planned, managed = following.planned, following.managed
         held_bytes = budgets.held_bytes(self._link)

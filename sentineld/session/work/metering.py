@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metering of managed steps: counts which tier serves each access while pages move."""
+"""Metering of managed steps: counts the accesses that each tier serves while pages move."""
 
 from __future__ import annotations
 

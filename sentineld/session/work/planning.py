@@ -28,8 +28,8 @@ class Goal:
     fast: FastBudget
     policy: str
     terms: Terms | None = None
-    """The session's terms for the shared budget: `fast` is the session's share in bytes, as soon as
-    Attachment.admit() has set it. None: `fast` is a budget of the session's own."""
+    """The session's terms for the shared budget; None: `fast` is a budget of the session's own.
+    With terms, `fast` is the session's share in bytes, as soon as Attachment.admit() has set it."""
 
     def __str__(self) -> str:
         return f"policy {self.policy}, fast {self.fast_text}"

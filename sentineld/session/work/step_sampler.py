@@ -272,10 +272,10 @@ class StepSampler:
         if cut_count(step) != len(self.cuts):
             return False
         self._steps_with_cuts += 1
-        # Tensors born in the previous step are identified by their cursors. If sizes vary, cursors
-        # count missing allocations only in steps that ran with the layout. The step before the
-        # first step with the cuts ran without the layout, so the first step with the cuts cannot
-        # be used.
+        # A profile identifies tensors that were born in the previous step by their cursors
+        # (profile/lifetimes.py). If sizes vary, cursors count missing allocations only in steps
+        # that ran with the layout. The step before the first step with the cuts ran without the
+        # layout, so the first step with the cuts cannot be used.
         sure = self._sizes is None or self._steps_with_cuts > 1
         return sampled and sure and self.fits(step)
 

@@ -28,7 +28,7 @@ static uint32_t own_pages(const struct emulation *emulation, const struct sentin
 	return pages - before < access->pages ? (uint32_t)(pages - before) : access->pages;
 }
 
-/* Number of the access's first `pages` pages that are slow now, or will be born slow. */
+/* How many of the first `pages` pages of the access are slow now, or will be born slow. */
 static uint64_t slow_pages(const struct emulation *emulation, const struct sentinel_access *access,
 			   uint32_t pages)
 {

@@ -94,12 +94,12 @@ static inline struct sentinel_flight *emulation_flight(const struct emulation *e
 struct served {
 	uint32_t accesses; /* touched pages */
 	uint32_t fast; /* touched pages in fast memory */
-	uint64_t owed_ns; /* delay that the stretch adds to the debt */
+	uint64_t owed_ns; /* delay that these accesses add to the debt */
 };
 
 /*
- * Create the map for an emulated layout's arena and for the heap. Needs the shim's lock. Returns
- * NULL, or a description of the problem.
+ * Create the map for the heap and for the arena of a layout with SENTINEL_LAYOUT_EMULATED. Needs
+ * the shim's lock. Returns NULL, or a description of the problem.
  *   paged:  the pager runs, so it will write the maps.
  *   before: the former map, from which the residency of the heap's live blocks is copied. NULL:
  *           these blocks' pages count as fast while the fast node has room.

@@ -154,7 +154,7 @@ enum sentinel_placement {
 };
 
 enum sentinel_alloc {
-	SENTINEL_ALLOC_STEP = 0, /* an allocation by the step's owner, which has begun the step */
+	SENTINEL_ALLOC_STEP = 0, /* an allocation by the thread that began the step (its owner) */
 	SENTINEL_ALLOC_LIVE = 1, /* not a birth: a tensor that was live when the step began; value ~0 */
 	SENTINEL_ALLOC_OTHER = 2, /* an allocation by a thread that is not the step's owner; value ~0 */
 };
@@ -262,8 +262,8 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t owed_ns;
 	/* total time waited to pay owed_ns; can exceed owed_ns, because a wait can overrun */
 	uint64_t paid_ns;
-	/* written by the daemon: number of pages that it has moved to node 0, minus number of pages
-	   that it has moved from node 0 */
+	/* written by the daemon: number of pages whose entry it has changed to node 0, minus number of
+	   pages whose entry it has changed from node 0 to another node */
 	int64_t moved_fast;
 	/* written by the daemon: number of pages in the batch that is moving to node 0. Room on node
 	   0 is reserved for all of them. A page that the training process has already recorded in

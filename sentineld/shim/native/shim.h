@@ -133,9 +133,9 @@ uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
    shim.stuck_position). */
 void barrier_wait(uint64_t position);
 
-/* With emulated or paged tiers: add the delay of the new stretch to the debt; on paged tiers, this
-   delay is 0. With SENTINEL_FLAG_RESIDENCY, also record which tiers serve the stretch's
-   accesses. */
+/* With emulated or paged tiers: add the delay of the new stretch (see emulation_charge()) to the
+   debt; on paged tiers, this delay is 0. With SENTINEL_FLAG_RESIDENCY, also record which tiers
+   serve the stretch's accesses. */
 void stretch_begin(void);
 
 /* Record that a leaf module's forward has ended. */

@@ -28,8 +28,8 @@ from tests.integration.shim.daemon_side import Daemon, send_layout, wait_for
 
 FAST_FRACTION = 0.2
 STEPS_MAX = 12
-"""Maximum number of steps in each of two waits: for two consecutive steps that allocate
-identically, and for the access step."""
+"""Limit for the number of steps that are collected until two consecutive ones allocate identically,
+and for the number that are then collected until the access step is complete."""
 
 
 def one_node() -> Tiers:

@@ -19,7 +19,8 @@ PRESENT = np.uint64(63)
 def resident_arena_bytes(pid: int) -> int:
     """Return the resident bytes of the live layout's arena, or 0 if no layout is live.
 
-    Raises RuntimeError if the process exited or has no control segment.
+    Raises RuntimeError if the process exited or has no control segment: memory that the shim shares
+    with the daemon, and that has the arena's address.
     """
     try:
         base, size = _arena(pid)
@@ -32,7 +33,7 @@ def resident_arena_bytes(pid: int) -> int:
 
 
 def _arena(pid: int) -> tuple[int, int]:
-    """Return the arena's base and size from the shim's control words."""
+    """Return the arena's base and size, from the first words of the control segment."""
     for link in Path(f"/proc/{pid}/fd").iterdir():
         if os.readlink(link).startswith(CONTROL):
             with link.open("rb") as file:

@@ -24,8 +24,8 @@ WARM_UP_STEPS = 3
 places them."""
 MANAGED_AFTER_S_MAX = 900.0
 CORRECTED_AFTER_STEPS, CORRECTED_AFTER_S = 24, 12.0
-"""Correcting a plan takes 2 steps to detect the deviation, 16 steps to measure, and some seconds to
-plan."""
+"""Correcting a plan takes 2 steps to detect that a bandwidth or a time differs from the assumed
+one, 16 steps to measure it (see sentineld/plan/correct.py), and some seconds to plan."""
 STEPS_AT_ONCE = 4
 
 

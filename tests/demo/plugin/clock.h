@@ -5,8 +5,9 @@
  *
  * Each CPU has a time in picoseconds. Instructions and cache misses add their costs to it. Every
  * CLOCK_QUANTUM_PS, a CPU compares its time with the others' and waits while it is more than
- * CLOCK_QUANTUM_PS ahead of another CPU that executes code, so that the time for which one CPU
- * waits for another is modelled, too. The machine's time is that of the CPU that is furthest ahead.
+ * CLOCK_QUANTUM_PS ahead of another CPU that executes code. If guest code on one CPU waits for code
+ * on another, the length of this wait is therefore modelled, too. The machine's time is that of the
+ * CPU that is furthest ahead.
  */
 #ifndef DEMO_CLOCK_H
 #define DEMO_CLOCK_H

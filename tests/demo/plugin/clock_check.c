@@ -16,7 +16,7 @@ static struct clock c;
 static _Atomic uint64_t now_ps, idle_ps;
 static _Atomic uint64_t apart_ps;
 
-/* CPU 1 executes 3 ms of work, slowly; CPU 0 executes the same amount as fast as it can. */
+/* CPU 1 is charged 3 ms, with pauses of 0.2 ms; CPU 0 is charged 3 ms without pauses. */
 static void *slow(void *arg)
 {
 	for (int i = 0; i < 300; i++) {
@@ -47,13 +47,13 @@ int main(void)
 
 	clock_init(&c, &now_ps, &idle_ps);
 
-	/* All CPUs are halted: the clock runs with the host's. */
+	/* While all CPUs are halted, the clock advances with the host's time. */
 	usleep(20000);
 	clock_wake(&c, 0);
 	assert(now_ps >= 20000000000ull && idle_ps == now_ps);
 	assert(now_ps <= (host_ns() - begin_ns) * 1000);
 
-	/* One CPU runs: the clock shows its costs only. */
+	/* While one CPU runs, the clock advances only by the costs that this CPU is charged. */
 	before_ps = now_ps;
 	usleep(20000);
 	clock_charge(&c, 0, SECOND_PS);

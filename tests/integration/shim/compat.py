@@ -277,8 +277,8 @@ def replaced() -> LOSSES:
 
 
 def profiled() -> LOSSES:
-    """In cycles of six steps, the script's own profiler is prepared in one step, then records two
-    steps."""
+    """The script has a profiler of its own. In each cycle of six steps, the profiler idles for
+    three steps, prepares in one step and records two steps."""
 
     def check(profiler: torch.profiler.profile) -> None:
         assert sum(event.name == "aten::gelu" for event in profiler.events()) == 2 * 3

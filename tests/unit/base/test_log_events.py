@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of log lines, and the facts that threads add."""
+"""Kinds of log lines, and the fields that a thread adds to its log lines."""
 
 from __future__ import annotations
 

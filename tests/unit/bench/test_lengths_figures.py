@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The goals that bench-lengths computes from its steps."""
+"""The goals that bench-lengths computes from the measured steps."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ def test_a_chain_of_normalization_and_relu_is_computed_again_from_the_saved_inpu
     batch = torch.randn(4, 8, 16, 16)
     found = classify(lambda: net(batch))
     # The saved tensors are the batch, the output of the first convolution and that of ReLU, and the
-    # mean and deviation of each of the eight channels. Only the output of ReLU can be dropped.
+    # mean and inverse standard deviation of each of the eight channels. Only the output of ReLU can
+    # be dropped.
     assert found.recomputable_bytes == SIZE
     assert 3 * SIZE <= found.saved_bytes <= 3 * SIZE + 1024
     assert not found.unequal

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The target of a verb: a process, a cgroup or a unit."""
+"""The target of a verb: a process, a cgroup or a systemd unit."""
 
 from __future__ import annotations
 

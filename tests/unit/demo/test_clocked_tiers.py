@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's tiers in the demo keep the ratios of the modelled clock."""
+"""The daemon's tiers in the demo have the modelled clock's times, multiplied by one factor."""
 
 from __future__ import annotations
 

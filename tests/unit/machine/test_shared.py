@@ -15,7 +15,7 @@ FLAT = Curve((0, 64 * MIB), (1.125, 1.0))
 
 
 def shared(*holders: str) -> SharedBudget:
-    """A shared budget of 64 MiB. Each holder's process runs steps."""
+    """A shared budget of 64 MiB. Each holder stands for a session whose process runs steps."""
     budget = SharedBudget(64 * MIB)
     for holder in holders:
         budget.join(holder, Terms())

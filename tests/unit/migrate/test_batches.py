@@ -132,9 +132,9 @@ def test_early_demotions_make_small_batches_while_promotions_have_no_room() -> N
 
 
 def test_an_exact_batch_ends_with_the_demotions_that_the_process_may_wait_for() -> None:
-    """exact=True says that batches have no overhead, so short batches cost nothing. Therefore a
-    batch ends before the first move that delays done() only at a later boundary than the moves
-    before it: otherwise, a process that waits for the earlier boundary would wait longer."""
+    """exact=True says that batches have no overhead, so short batches cost nothing. Therefore the
+    demotions of boundary 1 and those of boundary 2 are moved in separate batches: in a common
+    batch, a process that waits for boundary 1 would also wait for the demotions of boundary 2."""
     rows = [(1, 3, 1, 0, 2), (1, 3, 1, 4, 1), (2, 3, 1, 8, 2), (3, 0, 1, 16, 2), (0, 1, 1, 24, 2)]
     world = World(rows, count=4, ahead=[0, 0, 0, 1, 2])
     world.schedule.pass_boundary(NO_DROPS)

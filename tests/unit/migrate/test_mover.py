@@ -327,7 +327,7 @@ def test_watching_begins_and_ends_between_two_moves() -> None:
         run.mover.resume(2 << 32)
         run.mover.notify(2 << 32 | 2)
         assert run.wait_published(2 << 32 | 2)
-        # Residency is read from both spaces; then the heap is moved.
+        # Both spaces are disarmed while their residency is read, then the heap while it is moved.
         assert watcher.calls[:4] == ["disarm", "disarm", "arm", "arm"]
         assert watcher.calls[4:6] == ["disarm", "arm"]
         assert run.mover.unwatch(lambda: watcher.calls[0]) == "disarm"

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a cgroup, in made-up hierarchies; test_target.py reads real cgroups."""
+"""The folder of a cgroup, mostly in made-up hierarchies.
+
+tests/unit/heat/test_target.py reads real cgroups.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tests.unit.descriptors import descriptor_limit, open_descriptors
 
 @pytest.fixture
 def mounts(tmp_path: Path) -> list[Mount]:
-    """The hierarchies of a machine with cgroup v1 and an empty hierarchy v2."""
+    """The hierarchies of a machine with cgroup v1 and an empty cgroup v2 hierarchy."""
     for path in ("memory/app", "systemd/app", "systemd/web", "cpu/web", "cpu/batch", "v2"):
         (tmp_path / path).mkdir(parents=True)
     return [

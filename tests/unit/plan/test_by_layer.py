@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resident bytes of the toy's tensors by layer and tier."""
+"""Resident bytes of the toy profile's tensors by layer and tier."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_no_session_becomes_much_slower_than_at_an_equal_share() -> None:
 
 def test_a_step_of_a_curve_behind_a_flat_part_is_found() -> None:
     cliff = {0: 2.0, 39: 2.0, 40: 1.0}
-    # The second session gains nothing from less than 40 MiB; 40 MiB reduce its slowdown by 1.0.
+    # The second session gains nothing from up to 39 MiB; 40 MiB reduce its slowdown by 1.0.
     shares = divide(64 * MIB, [member(LINE), member(cliff)])
     assert in_mib(shares) == [24, 40]
 
@@ -206,7 +206,7 @@ def test_no_division_into_pages_is_better(sharing: list[Member], pages: int) -> 
         default=math.inf,
     )
     # divide() hands out memory in units of one or more pages. It may leave units free if each of
-    # them is worth less than UNIT_VALUE_MIN.
+    # them would reduce the weighted sum of the slowdowns by less than UNIT_VALUE_MIN.
     assert total(sharing, shares) <= least + 1e-3
 
 

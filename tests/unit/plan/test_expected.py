@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Births, drops and last uses of a step of four stretches. The columns born and dies
-are stretches.
+"""Births, drops and last uses of a step of four stretches. The columns `born` and `dies`
+give the numbers of stretches.
 
 tensor  slot  bytes  born  dies    arena page
 0        0     8192    0     2     0, fast region, dropped

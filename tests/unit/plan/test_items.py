@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks of the toy's tensors, and the page accesses to them."""
+"""Chunks of the toy profile's tensors, and the page accesses to them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lives of the toy's chunks: the memory that they take and the accesses that they serve."""
+"""Lives of the toy profile's chunks: the memory they take and the accesses they serve."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of a job as one member of a division, checked by hand and compared with a search."""
+"""The ranks of a job as one member in the division of a shared budget.
+
+Some cases are checked by hand, others are compared with an exhaustive search.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reason for the placement of each of the toy's tensors."""
+"""The reason for the placement of each of the toy profile's tensors."""
 
 from __future__ import annotations
 

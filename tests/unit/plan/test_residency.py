@@ -68,7 +68,7 @@ def test_served_pages_of_the_toy() -> None:
 
 def test_a_move_at_a_birth_moves_only_the_pages_previous_tensor() -> None:
     # Both tensors use the slow pages 6-7. The first one dies and the second one is born in stretch
-    # 1, at whose boundary the pages are promoted.
+    # 1. The pages are promoted at boundary 1, where this stretch begins.
     #
     # stretch      0  1  2     s: alive, on slow pages
     # tensor 0     s  s

@@ -78,8 +78,9 @@ def test_a_wait_is_needed_only_if_births_would_not_fit() -> None:
     # births       .  2  1  1
     # unfinished   3  4  7  3   pages whose earlier demotion may be unfinished
     # In stretch 2, 6 + 7 = 13 pages exceed the limit of 10, so the births of this stretch wait for
-    # the demotion at boundary 0. After this wait, 6 + 3 = 9 pages fit. In stretch 0, 9 + 3 =
-    # 12 pages exceed the limit, too, but there are no births that could wait.
+    # the demotion at boundary 0. After this wait, 6 + 3 = 9 pages fit, and only the 3 pages of
+    # boundary 1 may still be unfinished in stretch 3 and in stretch 0 of the next step. In stretch
+    # 0, 9 + 3 = 12 pages exceed the limit, too, but there are no births that could wait.
     charged, births = np.array([9, 5, 6, 2]), np.array([0, 2, 1, 1])
     waits = needed_waits(charged, births, [(0, 4), (1, 3)], 10)
     assert waits.tolist() == [-1, -1, 0, -1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots that take smaller allocations."""
+"""Slots that also take allocations smaller than themselves: plans for varying sizes."""
 
 from __future__ import annotations
 

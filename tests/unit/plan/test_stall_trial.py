@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stall trials, with scripted step times."""
+"""Trials that show whether a stall at a boundary shortens the step, with scripted step times."""
 
 from __future__ import annotations
 

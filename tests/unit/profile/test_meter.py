@@ -96,7 +96,8 @@ def test_a_step_without_accesses_has_no_share() -> None:
 
 
 def emulated_step(served: int = 4) -> Step:
-    """Four stretches of the toy step. served: number of boundaries with SERVED records."""
+    """Four stretches of the toy step. served: number of boundaries with SERVED and SERVED_FAST
+    records, in which the shim reports residency, page accesses and delay; see protocol.h."""
     rows = [(100, 0, 7, 0, 0, Event.STEP, 0)]
     for at in range(4):
         if at:

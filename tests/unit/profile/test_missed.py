@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages that the module could not watch do not count as not accessed."""
+"""Pages that the module could not watch may have been accessed, so they can count as accessed."""
 
 from __future__ import annotations
 

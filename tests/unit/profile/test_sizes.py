@@ -66,7 +66,8 @@ OPERATIONS = st.lists(
 
 
 def train_lengths(operations: Sequence[Operation], lengths: Sequence[int]) -> list[Step]:
-    """A step of each length. The shim does not see allocations below 4 KiB."""
+    """A step for each of the lengths, which determine the sizes of allocations. The shim does not
+    see allocations below 4 KiB."""
     trainer, left = Trainer(), list[Tensor]()
     for length in (*lengths[:1], *lengths):
         trainer.begin_step()

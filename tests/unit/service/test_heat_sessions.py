@@ -78,8 +78,8 @@ def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
 
 
 def in_time(stuck: Stuck, call: Any, *arguments: object) -> None:
-    """Call a function in another thread, which must end although the session is stuck. Raises the
-    function's error."""
+    """Call a function in another thread. The call must end although the session is stuck. Raises
+    the function's error."""
     with ThreadPoolExecutor(1) as pool:
         called = pool.submit(call, *arguments)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drivers of the toy process."""
+"""Fixtures that make a ToyDriver: a session's Driver for the toy process (see toydriver.py)."""
 
 from __future__ import annotations
 

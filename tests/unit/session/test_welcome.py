@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer to a hello."""
+"""The daemon's answer to a hello, the first message of a shim."""
 
 from __future__ import annotations
 

@@ -76,7 +76,9 @@ class Emulation:
         self.heap_map = self.segment.maps[Space.HEAP]
 
     def charge(self, stretch: int) -> tuple[int, int, int]:
-        """Charge the stretch; returns its accesses, its fast accesses, and its delay in ns."""
+        """Call emulation_charge() for the stretch: this adds delays to the delay debt. Returns the
+        number of accesses that the call counts, the number of those to fast pages, and the added
+        delay in ns."""
         owed_ns = self.segment.owed_ns
         served = (ctypes.c_uint32 * 2)()
         self.harness.test_emulation_charge(self.handle, stretch, served)

@@ -132,8 +132,9 @@ int test_emulation_fd(const struct emulation *emulation)
 }
 
 /*
- * Charges the stretch. Writes the number of the stretch's accesses to served[0], and the number of
- * its accesses to fast pages to served[1].
+ * Calls emulation_charge() for the stretch: this adds delays to the delay debt. Writes the number
+ * of accesses that the call counts to served[0], and the number of those to fast pages to
+ * served[1].
  */
 void test_emulation_charge(struct emulation *emulation, uint32_t stretch, uint32_t *served)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of a training that forks, validates in a step, uses several threads, or is interrupted.
+"""Steps of a training that forks, runs a validation, uses several threads, or is interrupted.
 
 The training's script also acts as the daemon.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The batch in flight on emulated tiers: its pages arrive in the residency map one by one."""
+"""The batch of pages in flight on emulated tiers: they arrive in the residency map one by one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accesses of operators that contain boundaries are divided among the stretches."""
+"""If boundaries are passed while an operator runs, its accesses are divided among the stretches."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_steps_stall_for_late_promotions_only_if_that_is_faster(training: Profil
         in found.notes[-1]
     )
     trial = {name: steps for name, steps, _ in found.phases}["trial"]
-    # The last boundary is decided in one further step.
+    # A trial begins and ends at a boundary within a step, so the last trial ends one step later.
     assert trial == SETTLING_STEPS + STEPS_PER_BOUNDARY * len(stall_boundaries(plan)) + 1
     without = Training(training, chosen, plan, TIERS, budget, Disturbance(), 60).replay()
     without.trial = StallTrial([], training.stretch_count)

@@ -73,7 +73,7 @@ def test_accesses_at_birth_cost_by_the_tier_of_birth() -> None:
         assert [birth.cost_ns for birth in births] == pytest.approx(
             [SLOW_PAGE_NS] * len(births), rel=0.03
         )
-        # Accesses whose cost is part of a birth's cost are not charged a second time.
+        # Accesses whose cost is part of a birth's cost are not counted a second time.
         at_begin = [script.costs_ns[0, ACTIVATION_CELL], script.costs_ns[2, GRADIENT_CELL]]
         assert [cost > 0 for cost in at_begin] == [False, GRADIENT_CELL not in born]
         assert script.costs_ns[2, ACTIVATION_CELL] == pytest.approx(SLOW_PAGE_NS)

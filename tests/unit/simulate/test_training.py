@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phases of a training with the large toy: steps by first touch, then steps under a policy."""
+"""The phases of a training with large_profile(): steps by first touch, then under a policy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def test_the_steps_before_the_plan_are_by_first_touch() -> None:
     assert [one.ns for one in steps] == [4e9] * 5
     assert world.now_ns == 5 * 4e9
     # In units of 64 pages: the state is born first, so two of its four units are fast. Its other
-    # two units and all other tensors are slow.
+    # two units and all other tensors are slow. Of the step's 19 uses of units (see test_static.py),
+    # the two fast units serve one each.
     steps, world = training("first-touch", 2 * LARGE * PAGE).by_first_touch()
     assert world.fast_pages == 2 * LARGE
     assert steps[-1].slow_ns == pytest.approx((19 - 2) * LARGE * SLOW_PAGE_NS, rel=0.01)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program whose page accesses are all known. Usage: accessor.py SOCKET_FD [WAY].
 
-The program maps CHUNKS chunks and one more after them, and prints the address of the first chunk.
-WAY names a method by which another process can track the program's writes. If WAY is given, the
-program opens the descriptors that this method needs and sends them over the socket. With or without
-WAY, the program reads commands from stdin, one per line, and answers each with a line. The command
-`loop` has two answers: a line when the loop starts and a line when it ends.
+The program maps CHUNKS chunks (see chunks.py) and one more after them, and prints the address of
+the first chunk. WAY names a method by which another process can track the program's writes. If WAY
+is given, the program opens the descriptors that this method needs and sends them over the socket.
+With or without WAY, the program reads commands from stdin, one per line, and answers each with a
+line. The command `loop` has two answers: a line when the loop starts and a line when it ends.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ def rss_kib() -> int:
 
 
 def faults_of(probes: EbpfProbes, observed: Target) -> list[tuple[int, str, bool]]:
-    """Drain the records; returns (page, kind, write bit) of each record of the region's pages."""
+    """Drain the records; returns (page, kind, write bit) of each record of a page in the region of
+    the process (see target.py)."""
     records = probes.drain()
     assert set(records["pid"]) <= {observed.pid}
     pages = (records["address"].astype(np.int64) - observed.address) // PAGE

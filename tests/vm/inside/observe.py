@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Observes accessor.py with one backend; prints one JSON object. Usage: observe.py BACKEND.
 
-If the backend measures frequency, the accesses are repeated throughout each window; otherwise they
-are made once in each window.
+A window is the time between begin() and end() of the backend's watch. If the backend measures
+frequency, the accesses are repeated throughout each window; otherwise they are made once in each
+window.
 """
 
 from __future__ import annotations
@@ -134,9 +135,9 @@ def gone(backend: Any, program: Program) -> str:
 
 
 def describe(areas: Areas, start: int) -> dict[str, Any]:
-    """Return for each chunk: the numbers of its reported, written and born pages, the nodes of the
-    reported pages, and the mean heat (see Areas) of all its pages. "elsewhere" is the number of
-    reported pages outside all chunks."""
+    """Return for each chunk (see chunks.py): the numbers of its reported, written and born pages,
+    the nodes of the reported pages, and the mean heat (see Areas) of all its pages. "elsewhere" is
+    the number of reported pages outside all chunks."""
     first = (areas["start"].astype(np.int64) - start) // PAGE
     count = areas["bytes"].astype(np.int64) // PAGE
     page = np.concatenate(

@@ -2,11 +2,11 @@
 """A small process whose pages the mover moves.
 
 Runs in the guest. It has steps, boundaries, births, drops and barriers. The program acts like the
-shim towards the mover, but without torch: it publishes its position, waits for moves_done at the
-boundaries in WAITS (layout.py), and allocates and frees the tensors below. Each stretch checks the
-data of the tensors that it uses, and reports the fast bytes of the process. It also reports how
-many pages of each of these tensors, except S, are slow. The table shows what each stretch does with
-each tensor (-: nothing) and at which boundaries the tensor moves:
+shim towards the mover, but without torch: it publishes its position, waits at the boundaries in
+WAITS (layout.py) until moves_done has reached this position, and allocates and frees the tensors
+below. Each stretch checks the data of the tensors that it uses, and reports the fast bytes of the
+process. It also reports how many pages of each of these tensors, except S, are slow. The table
+shows what each stretch does with each tensor (-: nothing) and at which boundaries the tensor moves:
 
     stretch      0    1     2      3      4      5      6      7
     P (heap)    use  use   use    use    use    use    use    use    always fast
@@ -16,9 +16,10 @@ each tensor (-: nothing) and at which boundaries the tensor moves:
 
 Stretches 3 and 5 last until their promotions are finished.
 
-Usage: stepper.py CONTROL STEPS. CONTROL is a file of 4096 bytes: position (u64 at 0),
-moves_done (u64 at 8), number of records read by manage.py (u64 at 16). A stretch begins
-only after manage.py has read the previous stretch's record, so an epoch is exactly one stretch.
+Usage: stepper.py CONTROL STEPS. CONTROL is a file of 4096 bytes: position (u64 at 0), moves_done
+(u64 at 8: the last position up to which all due demotions are complete), number of records read by
+manage.py (u64 at 16). A stretch begins only after manage.py has read the previous stretch's record,
+so an epoch is exactly one stretch.
 """
 
 from __future__ import annotations

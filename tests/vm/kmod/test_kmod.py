@@ -140,7 +140,7 @@ def test_the_module_builds_without_warnings_of_gcc_and_sparse(image: Image, suit
 @pytest.fixture
 def patched_guest(request: pytest.FixtureRequest, image: Image, suite: str) -> Iterator[Guest]:
     """A guest without the module, whose emulator supports code that is patched at run time: for the
-    main image's suite the system guest, for other suites a fresh guest."""
+    main image's suite, the shared guest of the fixture `guest`; for other suites, a fresh one."""
     if suite == MAIN.suite:
         guest: Guest = request.getfixturevalue("guest")
         guest.run("rmmod sentinel")

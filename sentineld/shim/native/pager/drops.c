@@ -32,10 +32,10 @@ static void return_frames(struct pager *pager, struct paged_range *range, uint64
    to the kernel and, while the pager has more frames than its budget, all other frames, too. */
 static void drop_run(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t run)
 {
-	/* Number of frames to return together to the kernel if the next frame cannot be moved,
-	   because the kernel has pinned it or a forked child shares it. The number doubles each time,
-	   because often many frames in a row cannot be moved. More than TRANSIT_PAGES frames are never
-	   returned together. */
+	/* If the next frame cannot be moved (the kernel has pinned it, or a forked child shares
+	   it), this number of frames is returned to the kernel together. The number doubles each
+	   time, because often many frames in a row cannot be moved. More than TRANSIT_PAGES frames
+	   are never returned together. */
 	uint32_t stuck = 1;
 
 	for (uint64_t at = page, end = page + run, done; at < end; at += done) {

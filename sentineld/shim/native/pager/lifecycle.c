@@ -117,7 +117,8 @@ void pager_stop(struct pager *pager)
 {
 	pthread_mutex_lock(&pager->lock);
 	pager->budget = UINT64_MAX;
-	pager->births_count = 0; /* the kernel gives frames to these pages after the stop */
+	/* the pages of recorded births get frames from the kernel after the stop */
+	pager->births_count = 0;
 	pthread_mutex_unlock(&pager->lock);
 	/* More than one pass can be necessary: whenever the kernel has no frame to give, frame_ready()
 	   evicts pages, no matter how large the budget is. */

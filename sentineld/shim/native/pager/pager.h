@@ -96,15 +96,15 @@ void pager_born_out(struct pager *pager, void *address, uint64_t pages);
 /* Make the pages absent. Returns false if the pager does not manage the mapping. */
 bool pager_dropped(struct pager *pager, void *address, uint64_t pages);
 
-/* Begin to evict the pages that are in memory. Returns the number of pages whose eviction this call
-   has begun. Pages that the kernel has pinned stay in memory. *done: number of pages, counted from
-   `address`, that need no further call; less than `pages` if too many pages are already being
-   evicted or fetched, so that the other pages have to wait. */
+/* Begin to evict those of the `pages` pages at `address` that are in memory. Returns the number of
+   pages whose eviction this call has begun. Pages that the kernel has pinned stay in memory. *done:
+   number of pages, counted from `address`, that need no further call; less than `pages` if too many
+   pages are already being evicted or fetched, so that the other pages have to wait. */
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
-/* Begin to fetch the pages that are out, as long as frames are free and no born or accessed page lacks
-   a frame. Returns the number of pages whose fetch this call has begun. *done: number of pages,
-   counted from `address`, that need no further call. */
+/* Begin to fetch those of the `pages` pages at `address` that are out, as long as frames are free
+   and no born or accessed page lacks a frame. Returns the number of pages whose fetch this call has
+   begun. *done: number of pages, counted from `address`, that need no further call. */
 uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
 /* Change the budget, and begin to evict pages if the new budget is exceeded. */

@@ -18,7 +18,8 @@ void transit_cancel(struct transit *transit);
 /* Close a transit and call pager->proceed. If the transit evicted pages, their frames become free. */
 void transit_close(struct transit *transit);
 
-/* Number of pages, from page i on, that one request can read or write: they are adjacent in the file. */
+/* Number of pages, from page i on, that are adjacent in the file, so that one request can read or
+   write them; at most REQUEST_PAGES. */
 uint32_t transit_run(const struct transit *transit, uint32_t i);
 
 /* Read or write the file's copies of `run` pages, from page i on. Returns 0 or -errno. */

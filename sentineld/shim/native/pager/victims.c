@@ -64,7 +64,7 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, enum candidates c
 	bool stray = candidates == STRAYS;
 	uint64_t young = young_pages(pager);
 	/* A turn of the hand ends after the last range. To find stray pages, the hand needs one full
-	   turn. To find other pages, it needs two full turns, because the first turn only clears
+	   turn. To find other pages, it needs two full turns, because the first turn may only clear
 	   `recent`. The hand can start in the middle of a turn, so one more turn is allowed. */
 	int turns = stray ? 2 : 3;
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the large toy's tensors for given numbers of fast pages."""
+"""Parts of the large toy's tensors (see large_profile()) for given numbers of fast pages."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def tiers(pages_per_s: float) -> Tiers:
 
 
 def planned(pages: int, pages_per_s: float) -> Plan:
-    """A plan for the large toy. pages: the budget without the policy's margin, in units of 64
+    """A plan for large_profile(). pages: the budget without the policy's margin, in units of 64
     pages. pages_per_s: migration bandwidth."""
     profile, budget = large_profile(), pages * LARGE * PAGE * 201 // 200 + PAGE
     plan = policy("auto").plan(profile, tiers(pages_per_s), budget)
@@ -61,9 +61,10 @@ def test_with_room_for_everything_nothing_moves() -> None:
 
 
 def test_without_time_to_move_the_plan_is_the_best_placement() -> None:
-    # Each page of toy_profile() is a unit of 64 pages here. With two fast units, 6 of the 19 uses
-    # of units can be fast. Each of the parameter's two units serves 3 uses. A unit that serves the
-    # scratch (1 use) and then the gradient (2 uses) serves 3 uses, too.
+    # Each page of toy_profile() is a unit of 64 pages here. The step has 19 uses of units:
+    # activation 2 x 2, scratch 1, gradient 2 x 2, state 4, parameter 2 x 3. With two fast units, 6
+    # of these uses can be fast. Each of the parameter's two units serves 3 uses. A unit that serves
+    # the scratch (1 use) and then the gradient (2 uses) serves 3 uses, too.
     page_s = 0.75 * PAGE * LARGE / 1e9
     plan = planned(2, 1e-3)
     assert not len(plan.moves)
@@ -124,7 +125,7 @@ def test_no_other_policy_is_faster(training: Profile, preset: str, share: float)
     )
     fixed = ("static", "interleave", "weighted-interleave", "first-touch")
     for name in ("sentinel", *swapping, *fixed):
-        # None of them is infeasible here, so each error is a failure.
+        # Each of these policies can make a plan here, so an error fails the test.
         other = simulate(training, policy(name), both, budget)
         assert mine.step_seconds <= 1.001 * other.step_seconds, name
 

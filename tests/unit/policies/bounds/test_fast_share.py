@@ -31,8 +31,8 @@ def test_tensors_that_live_within_a_stretch_take_no_room() -> None:
 
 def test_the_best_placement_of_two_pages() -> None:
     # The bound counts live tensors at boundaries only. Activation and gradient are both alive in
-    # stretch 2, but not at any boundary, so both fit; they have 4 accesses each. The scratch takes
-    # no room and has 1 access.
+    # stretch 2, but at no boundary are both of them alive, so both fit; they have 4 accesses each.
+    # The scratch takes no room and has 1 access.
     bound = fast_share_bound(toy_profile(), 2 * PAGE, 0.0)
     assert bound.fixed_share == pytest.approx(9 / USES, abs=0.02)
     assert bound.fast_share == pytest.approx(bound.fixed_share)

@@ -56,7 +56,9 @@ def test_moves_shorten_the_step_up_to_their_bandwidth() -> None:
 def test_the_bound_of_the_last_solved_program_holds(
     solved: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The first program allows no changes of tiers, so its dual prices give a weak bound.
+    # bound_seconds() solves one program after another, with more and more positions at which groups
+    # may change their tiers. Here, the first program has no such position, so its dual prices give
+    # a weak bound.
     asked: list[int] = []
 
     def solve_some(*arguments: object) -> Solution | None:

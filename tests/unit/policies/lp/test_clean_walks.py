@@ -45,7 +45,7 @@ def gain(gains: CleanGains, before: int, after: int, wrote: bool, at: int) -> fl
 
 
 def best(gains: CleanGains, writes: list[bool], persistent: bool) -> float:
-    """The largest gain of all walks."""
+    """The largest sum of gains along any walk."""
     length = len(writes)
     found = -np.inf
     for walk in product((DIRTY, CLEAN, SLOW), repeat=length + 1):

@@ -27,7 +27,8 @@ NETWORK = Network(blocks=2, weight_bytes=40 * PAGE, activation_bytes=90 * PAGE, 
 
 
 def everywhere(groups: Groups) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Every position of each group, except for the last position of a transient group."""
+    """All positions after which a group can change its tier, for each group: every position of its
+    life, except for the last one of a transient group."""
     return [
         np.arange(int(length) - (not lasts))
         for length, lasts in zip(groups.length, groups.persistent, strict=True)

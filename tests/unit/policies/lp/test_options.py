@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options change the pages of groups; with options, the program's optimum equals its dual."""
+"""The linear program with options: it chooses which recomputations are made.
+
+A chosen option changes the pages of groups. With options, too, the program's optimum equals its
+dual.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from tests.unit.policies.tiering import paged_tiers, tiers
 
 
 def problem(pages: int, pages_per_s: float, paged: bool = False) -> tuple[Groups, Options, Limits]:
-    """The layered step, with y's recomputation as the only option."""
+    """The step of layered_profile(). The recomputation of y is the only option."""
     profile, rows = halves(layered_profile(), [OF_Y])
     timing = timing_of(
         paged_tiers(pages_per_s, 2 * pages_per_s, 1e4) if paged else tiers(pages_per_s)

@@ -146,8 +146,8 @@ def test_balance_gains_time_only_if_accesses_to_both_tiers_overlap(
 ) -> None:
     # One stretch of one second reads 40 tensors, 3 GB in all, and all of them fit in fast memory.
     # At 3 GB/s, the reads take the whole second. If a quarter of the pages is slow, each tier is
-    # busy for 3/4 of a second. Under TPP, a scan every second makes each slow page fault in every
-    # other step.
+    # busy for 3/4 of a second. TPP scans at the first boundary that is at least a second after the
+    # last scan, which is every other boundary here. So each slow page faults in every other step.
     pages = 3 * 10**9 // LAP_PAGE // 40
     profile = lap(1, *(Life(pages, (0,)) for _ in range(40)))
     tiers = Tiers((Tier((0,), 0, 3e9, 3e9), Tier((1,), 0, 1e9, 1e9)), 1e10, "toy")

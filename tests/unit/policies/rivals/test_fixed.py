@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that fixed_plan() makes for the large toy: no tensor ever moves."""
+"""Plans that fixed_plan() makes for the large toy (see large_profile()): no tensor ever moves."""
 
 from __future__ import annotations
 

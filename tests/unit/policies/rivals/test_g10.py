@@ -67,7 +67,8 @@ def test_tensors_come_back_earlier_where_there_is_room() -> None:
 
 
 def test_short_lived_tensors_that_do_not_fit() -> None:
-    # Tensors of 64 and 16 pages live in stretch 1 only. They need 80 pages, the budget has 72.
+    # Tensors of 64 and 16 pages live in stretch 1 only. Together they need 80 pages,
+    # but the budget has 72.
     profile = lap(3, Life(64, (1,), (1, 1)), Life(16, (1,), (1, 1)), Life(32, (0, 2)))
     with pytest.raises(SentinelError, match=r"as published: short-lived tensors .* 320.0 KiB"):
         policy("g10").plan(profile, moving(64), 72 * PAGE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `static`, checked by hand on the large toy."""
+"""Policy `static`, checked by hand on the large toy (see large_profile())."""
 
 from __future__ import annotations
 

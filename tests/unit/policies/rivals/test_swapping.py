@@ -103,7 +103,8 @@ def test_a_policy_without_a_plan_names_its_obstacle(name: str) -> None:
 
 
 def with_short_lived() -> Profile:
-    """Two tensors of 64 pages: one lives in stretch 2 only, a persistent one is used in 0 and 4."""
+    """Two tensors of 64 pages. One is persistent and used in stretches 0 and 4. The other one lives
+    in stretch 2 only."""
     return lap(5, Life(64, (0, 4)), Life(64, (2,), (2, 2)))
 
 

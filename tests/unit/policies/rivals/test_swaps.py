@@ -220,8 +220,9 @@ def test_a_swap_in_begins_where_it_is_told() -> None:
     book = open_book(with_guest(), moving(64), BUDGET)
     assert book.try_swap(Gap(0, 0, 5), begin=3)
     assert book.swaps[0].back == (Part(3, 0, 64),)
-    # The swap out takes two stretches, so the swap in cannot begin before stretch 4. Stretch 4 is
-    # too short for the swap in, and no other stretch is left.
+    # The swap out takes stretches 1 and 2. A stretch must lie between the two transfers, so the
+    # swap in cannot begin before stretch 4. Stretch 4 is too short for the swap in, and no other
+    # stretch is left.
     book = open_book(with_guest(), moving(32), BUDGET)
     assert not book.try_swap(Gap(0, 0, 5), begin=3)
     # Stretch 6 is too short for the whole swap in, so the swap in begins in stretch 5.

@@ -22,7 +22,8 @@ def test_large_tensors_are_cut_into_chunks() -> None:
 
 def test_a_plan_carries_out_the_lives() -> None:
     # One letter for each stretch, beginning with the stretch of the birth. F: fast, s: slow, D:
-    # being demoted, U: being promoted. The test reads a dot, like s, as slow.
+    # being demoted, U: being promoted. Dots fill up the words of tensors with shorter lives; the
+    # test reads a dot, like s, as slow.
     words = {
         "activation": "FFF.",
         "gradient": "ss..",  # born slow in stretch 2, dies in stretch 0

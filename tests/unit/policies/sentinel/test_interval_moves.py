@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published schedule: hand-computed cases, and general properties for random chunks.
+"""The Sentinel paper's schedule: hand-computed cases, and general properties for random chunks.
 
 The letters are those of drawn.py: F: fast; s: slow; D: being demoted; U: being promoted. This file
 adds L: being promoted, late by plan.

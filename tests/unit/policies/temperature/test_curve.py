@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Curves of processes over swap, computed by hand."""
+"""Curves (slowdown by budget) of processes that use swap, computed by hand."""
 
 from __future__ import annotations
 

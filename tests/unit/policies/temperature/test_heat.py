@@ -145,7 +145,7 @@ def test_a_scan_survives_changes_of_the_address_space() -> None:
 
 
 def test_page_outs_begin_at_half_the_slack_and_free_all_of_it() -> None:
-    budget = 3200  # slack: 100 pages
+    budget = 3200  # slack (the pages that are free after page-outs; SLACK_SHARE): 100 pages
     assert excess_pages(3150, budget) == 0
     assert excess_pages(3151, budget) == 51
     assert excess_pages(4200, budget) == 1100

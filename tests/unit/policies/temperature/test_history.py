@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Temperatures, computed by hand and compared with lists of whole scans."""
+"""Temperatures, computed by hand, and compared with sums over lists of all scans."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ def test_a_plan_that_repeatedly_fits_no_step_is_forgotten() -> None:
     shapes, shape = Shapes(), Shape(1, "")
     shapes.keep(Planned(shape, toy_profile(), toy_profile(), toy_plan(), 0, 0.0))
     for _ in range(STRIKES_MAX):
-        # A plan is dropped if it is left STRIKES_MAX times in a row after too few steps. Here it is
-        # also left after enough steps, which resets the count.
+        # A plan is dropped if it is left STRIKES_MAX times in a row after too few steps. Here, it
+        # is left after too few steps and then after enough steps, which resets the count each time.
         shapes.left(shape, FOLLOWED_STEPS_MIN - 1)
         shapes.left(shape, FOLLOWED_STEPS_MIN)
     for _ in range(STRIKES_MAX):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session's curve, and the budget that it holds while its share changes."""
+"""A session's curve, and the budget that the session holds while its share changes."""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ static void wait_for_settle(struct pager *pager)
 
 /* The thread that serves faults calls workers_add() to let another thread read the first fault's
    pages from the file. By then, it has also received the second fault from the userfaultfd. This
-   function reads these pages at once instead, and returns when a thread waits in pager_settle(). */
+   function instead reads the first fault's pages at once, and returns when a thread waits in
+   pager_settle(). */
 void __wrap_workers_add(struct workers *workers, struct job *job, enum job_kind kind)
 {
 	struct pager *pager = two_faults;

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define THREADS 4
-/* RESIDENCY examines all these pages at each EPOCH, so there is nearly always an EPOCH in progress */
+/* with SENTINEL_EPOCH_RESIDENCY, EPOCH examines all pages, so an EPOCH is nearly always running */
 #define PAGES (128ul << 10)
 #define START_LIMIT_S 60
 #define END_LIMIT_S 3 /* after close(), which waits up to 2 s itself */

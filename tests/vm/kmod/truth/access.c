@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The target's verbs that access pages. They record each access in the truth table.
+ * The target's verbs that access pages. They record each access in shared->truth.
  * Each thread has its own zone in every page and writes only there. So any thread can
  * access any page at any time and check the values that it reads.
  */
