@@ -189,8 +189,9 @@ struct sentinel_epoch_fd {
  * again when that epoch ends.
  *
  * When an epoch has ended, its records are complete: if they contain no record of a page of an
- * armed range, the page was not accessed in the epoch. There are two exceptions: records were lost,
- * or an access was of a kind that the module does not see.
+ * armed range, the page was not accessed in the epoch. There are three exceptions: records were
+ * lost; an access was of a kind that the module does not see; or the page was disarmed for a part
+ * of the epoch.
  *
  * The module sees only accesses by the CPU: those in user mode, and the kernel's copies
  * from and to user space. Direct I/O and process_vm_readv() can reach a page without a

@@ -13,6 +13,7 @@ PERMISSION_HINT = (
     "let the daemon write there: under systemd, the folder must belong to root, lie outside of"
     " /home, and be named by ReadWritePaths= (systemctl edit sentineld)"
 )
+_UNLIMITED_BYTES = 1 << 62
 _HINT = "name a folder on a local disk with enough room: sentineld --tiers paged:FOLDER"
 
 
@@ -32,11 +33,22 @@ def open_paging_file(folder: Path, size_bytes: int) -> int:
         hint = PERMISSION_HINT if denied else _HINT
         raise SentinelError("bad-config", f"{folder}: {_reason(error)}", hint) from None
     try:
+        # If the disk has too little room, fallocate() can allocate all free blocks before it fails.
+        # Until they are freed, no program can write to the disk.
+        if not 0 < size_bytes <= _room_bytes(file):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.posix_fallocate(file, 0, size_bytes)
     except OSError as error:
         os.close(file)
         raise SentinelError("failed", f"{folder}: {_reason(error)}", _HINT) from None
     return file
+
+
+def _room_bytes(file: int) -> int:
+    """Bytes that this process may allocate on a file's file system; unlimited if the file system
+    reports no size. Raises OSError."""
+    disk = os.fstatvfs(file)
+    return disk.f_bavail * disk.f_frsize if disk.f_blocks else _UNLIMITED_BYTES
 
 
 def _reason(error: OSError) -> str:

@@ -43,7 +43,9 @@ class StepMeter:
     accesses: int
     fast_accesses: int  # accesses that the fast tier served
     unknown_node: int  # accesses whose node is unknown
-    unknown_pages: int  # pairs in which an access may have been missed; not counted in `accesses`
+    # Pairs in which an access may have been missed; not counted in `accesses`. Pairs in which the
+    # page was being moved are left out: accesses during the move are not counted anywhere.
+    unknown_pages: int
     charged_bytes_max: int
     moved_bytes: int
     late_moves: int

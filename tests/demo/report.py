@@ -23,7 +23,7 @@ NOTES = (
     "Runs: the policies run one after the other, with the same number of warm-up steps under the "
     "policy and of timed steps. sentineld's warm-up begins again when its plan is corrected, and "
     "that of kernel tiering goes on until it moves few pages; both last at most 60 steps. No other "
-    " training runs while steps are timed or metered. Those with limited fast memory have the "
+    "training runs while steps are timed or metered. Those with limited fast memory have the "
     "same budget. The runs of kernel tiering are shown as a range.",
     "Fast share: the share of touches of tensor pages in a step that the fast node served, "
     "recorded by the kernel module's fault handler. A page counts at most once per stretch, "

@@ -34,6 +34,8 @@ class Metering(Request[list[StepMeter]], ABC):
         self._wanted = steps
         self._metered: list[StepMeter] = []
         self._unmetered = 0
+        self._why = ""
+        """Further text for the error if too many steps cannot be metered."""
 
     def on_step(self, step: Step) -> bool:
         """Meter a step; returns whether metering is over, successfully or not."""
@@ -46,7 +48,7 @@ class Metering(Request[list[StepMeter]], ABC):
             return True
         self._unmetered += 1
         if self._unmetered > STEPS_WITHOUT_SUCCESS_MAX:
-            self._reject("too many steps could not be metered completely")
+            self._reject(f"too many steps could not be metered completely{self._why}")
             return True
         return False
 
@@ -70,6 +72,7 @@ class ModuleMetering(Metering):
         self._tiers = tiers
         ranges = [space for space in managed.spaces.values() if space[1]]
         managed.mover.watch(sampling.sampler, lambda: sampling.arm(ranges, residency=True))
+        self._lost = sampling.lost
 
     def _meter(self, step: Step) -> StepMeter | None:
         self._sampling.collect()
@@ -82,6 +85,11 @@ class ModuleMetering(Metering):
         end = np.zeros(1, boundaries.dtype)
         end_epoch = int(boundaries["address"][-1]) + 1
         end["address"], end["time_ns"] = end_epoch, step.end_ns
+        before, self._lost = self._lost, self._sampling.lost
+        if self._lost > before:
+            self._why = ": the module lost records (raise log_records in the configuration)"
+            self._sampling.forget_before(end_epoch)
+            return None
         words = self._link.segment.words()
         moves = self._managed.mover.ledger.step(step.number)
         metered = meter_step(

@@ -40,6 +40,19 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert open_descriptors() <= before
 
 
+@pytest.mark.parametrize("size_bytes", [0, 1 << 62, 1 << 64])
+def test_no_space_is_reserved_if_there_is_too_little_room(
+    size_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserved: list[int] = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda *arguments: reserved.append(arguments[-1]))
+    before = open_descriptors()
+    with pytest.raises(SentinelError, match="too little room"):
+        open_paging_file(tmp_path, size_bytes)
+    assert not reserved
+    assert open_descriptors() <= before
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
 def test_a_missing_permission_has_a_hint_of_its_own(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

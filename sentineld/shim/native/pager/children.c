@@ -34,10 +34,25 @@ struct child {
 	void *mapping; /* of the memfd; in the parent, only during fork() */
 };
 
+/* Whether the memfd is still open. The program may have closed it, and opened another file with the
+   same descriptor. */
+static bool is_open(const struct child *child)
+{
+	struct stat now;
+
+	return !fstat(child->memfd, &now) && now.st_ino == child->identity.st_ino &&
+	       now.st_dev == child->identity.st_dev;
+}
+
+static void close_memfd(const struct child *child)
+{
+	if (is_open(child))
+		close(child->memfd);
+}
+
 static void delete_child(struct child *child)
 {
-	if (child->memfd >= 0)
-		close(child->memfd);
+	close_memfd(child);
 	free(child);
 }
 
@@ -61,13 +76,7 @@ struct child *make_child(void)
 /* Whether the child and the processes that it forked have all ended or called exec(). */
 static bool has_ended(const struct child *child)
 {
-	struct stat now;
-
-	/* The program may have closed the memfd, and opened another file with the same descriptor. */
-	if (fstat(child->memfd, &now) || now.st_ino != child->identity.st_ino ||
-	    now.st_dev != child->identity.st_dev)
-		return false;
-	return !fcntl(child->memfd, F_ADD_SEALS, F_SEAL_WRITE);
+	return is_open(child) && !fcntl(child->memfd, F_ADD_SEALS, F_SEAL_WRITE);
 }
 
 void keep_child(struct pager *pager, struct child *child)
@@ -84,9 +93,9 @@ void keep_child(struct pager *pager, struct child *child)
 void close_children(const struct pager *pager, const struct child *child)
 {
 	if (child)
-		close(child->memfd);
+		close_memfd(child);
 	for (const struct child *other = pager->children; other; other = other->next)
-		close(other->memfd);
+		close_memfd(other);
 }
 
 void forget_children(struct pager *pager)

@@ -52,6 +52,7 @@ class Log:
         """rearm_us of each attach(); "closed" for each close()."""
         self.armed: list[tuple[int, int]] = []
         """The ranges of all calls of arm()."""
+        self.lost = 0
 
     def attach(self, *_: object, rearm_us: int, **more: object) -> None:
         """Accept any process."""
@@ -76,7 +77,7 @@ class Log:
         return os.eventfd(0)
 
     def stats(self) -> SimpleNamespace:
-        return SimpleNamespace(lost=0)
+        return SimpleNamespace(lost=self.lost)
 
     def drain(self) -> np.ndarray:
         taken, self.records = self.records, []

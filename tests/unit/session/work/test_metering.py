@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metering by the module ends with an error if there are more samples than may be kept."""
+"""Metering by the module ends with an error if there are more samples than may be kept, and leaves
+out steps of which records were lost."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from typing import cast
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.migrate.ledger import Ledger
+from sentineld.model import protocol
 from sentineld.model.plan import Space
 from sentineld.model.records import SAMPLE_DTYPE
 from sentineld.model.tiers import Tiers
@@ -22,12 +25,15 @@ from sentineld.session.intake.sampling import Sampling
 from sentineld.session.live.managed import Managed
 from sentineld.session.work.metering import ModuleMetering
 from tests.unit.links import Linked
+from tests.unit.plan.toys import two_tiers
 from tests.unit.session.intake.test_sampling import Log
 from tests.unit.session.work.test_profiling import SMALL, steps_of
 
 
 class Mover:
     """A mover without moves."""
+
+    ledger = Ledger()
 
     def watch(self, _: object, begin: Callable[[], None]) -> None:
         begin()
@@ -48,6 +54,29 @@ def test_metering_fails_with_too_many_samples(monkeypatch: pytest.MonkeyPatch) -
     assert metering.on_step(step)
     metering.finish()
     with pytest.raises(SentinelError, match="more pages than the machine can sample"):
+        metering.wait()
+    watched.close()
+    linked.close()
+
+
+def test_steps_with_lost_records_are_not_metered(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, linked = Log(), Linked()
+    monkeypatch.setattr(module, "PageSampler", lambda: log)
+    watched = Sampling(linked.link, MODULE, ModuleWatch(Target(linked.link.pid, 1024)))
+    managed = cast(Managed, SimpleNamespace(mover=Mover(), spaces={Space.HEAP: (0, 4096)}))
+    metering = ModuleMetering(linked.link, managed, watched, two_tiers(), 2)
+    steps = steps_of(SMALL, 9)
+    for epoch, step in enumerate(steps):
+        boundaries = step.records["event"] == protocol.Event.BOUNDARY
+        step.records["address"][boundaries] = 1 + epoch
+    assert not metering.on_step(steps[0])
+    for step in steps[1:7]:
+        log.lost += 1  # no record arrives, either
+        assert not metering.on_step(step)
+    log.lost += 1
+    assert metering.on_step(steps[7])
+    metering.finish()
+    with pytest.raises(SentinelError, match="the module lost records"):
         metering.wait()
     watched.close()
     linked.close()
