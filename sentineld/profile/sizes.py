@@ -264,9 +264,9 @@ def _left(sequence: npt.NDArray[np.uint64], lacking: Mask) -> npt.NDArray[np.uin
 def with_sizes(profile: Profile, sizes: Sizes) -> Profile:
     """The profile of a step whose allocations have the largest sizes.
 
-    The accesses of each tensor grow in proportion to its size. The times do not change: they should
-    come from a step of about these sizes. Optional allocations get no place in the arena: their
-    tensors count as persistent, like other tensors that can't be planned (lifetimes.unplanned()).
+    The accesses of each tensor grow in proportion to its size. The times are not scaled, so
+    they should come from a step of about these sizes. Optional allocations get no place in the
+    arena: their tensors count as persistent, like other tensors that can't be planned (lifetimes.unplanned()).
     If a step lacks one of them, another allocation may take its slot, and a place that was planned
     for this slot would not suit that allocation.
     """

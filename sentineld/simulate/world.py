@@ -179,8 +179,8 @@ class World:
         written to the file. Then the new stretch's accesses fault on slow pages. Cells to which
         they write have no clean pages any more.
 
-        busy_ns: (C,), time in which faults fetch the touched pages of each cell from the file,
-            averaged over all pages of the cell: each slow page of the cell adds this time.
+        busy_ns: (C,), for each cell, the time that faults need for its touched pages, divided by
+            the number of all its pages. Each slow page of the cell adds this time.
         touched: (C,), share of each cell's pages that the stretch touches. After the fault, touched
             pages stay in fast memory if their promotion is queued and memory has room. The pages
             that are not touched stay slow, and their promotion stays queued.

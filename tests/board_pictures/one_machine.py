@@ -64,8 +64,8 @@ def _train(board: dict[str, Any], guest: Guest) -> Answers:
         f"sentineld {__version__}, a training attached with {ATTACH}, in a QEMU guest with two"
         f" memory nodes ({guest.accelerator}, Linux {kernel})"
     )
-    # End at the last successful scrape, because later scrapes may have failed: in a busy guest, a
-    # scrape can exceed Prometheus's time limit.
+    # The queried time ends at the last successful scrape, because later scrapes may have failed: in
+    # a busy guest, a scrape can exceed Prometheus's time limit.
     answers = ask(board, ask_api, source, begin_s, last_scrape_s(ask_api))
     training.end()
     guest.check_kernel_log()

@@ -161,7 +161,7 @@ def run_sentineld(budget_bytes: int) -> None:
     """Manage the training; meter it while its pages move, then time it.
 
     Metering comes first, because the daemon may correct its plan during the timed steps. In these
-    steps, the plugin makes moves 10 to 20 times slower by the guest's time, which the daemon uses.
+    steps, the plugin keeps its clock, and moves take 10 to 20 times as long in the guest's time.
     """
     with limited(POLICY, budget_bytes) as run:
         trainer = run.trainer

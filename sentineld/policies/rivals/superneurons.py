@@ -27,8 +27,8 @@ checkpoints (mode ALL).
 
 `superneurons` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails
 with the error "infeasible as published". `superneurons+slow` is our extension: if not all tensors
-fit into fast memory, some stay on the slow tier, chosen by the lowest cost per freed page. The
-policy tries both modes and keeps the plan with the shortest predicted step.
+fit into fast memory, some stay on the slow tier, chosen by the lowest cost per freed page. Each
+of the two policies tries both modes and keeps the plan with the shortest predicted step.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ PRESENT = np.uint64(63)
 def resident_arena_bytes(pid: int) -> int:
     """Return the resident bytes of the live layout's arena, or 0 if no layout is live.
 
-    Raises RuntimeError if the process exited or has no control segment: memory that the shim shares
-    with the daemon, and that has the arena's address.
+    Raises RuntimeError if the process has exited or has no control segment (memory that the shim
+    shares with the daemon; it contains the arena's address).
     """
     try:
         base, size = _arena(pid)

@@ -84,7 +84,7 @@ def main(steps: int, armed: bool) -> None:
     entered = mover.by_tier()
     mover.start(1 << 32)
     while not (words[1] or gone.wait(0.01)):
-        pass  # wait until the mover has read residency; meanwhile, all pages are disarmed
+        pass  # wait until the mover has read residency, for which it disarms all pages
     process.stdin.write("\n")
     process.stdin.flush()
     records, samples = [], []

@@ -37,10 +37,10 @@ def test_an_interval_is_judged_by_space_and_time() -> None:
 
 
 def test_the_last_interval_of_a_step_can_be_shorter() -> None:
-    # Intervals of three stretches: the first interval uses all but the state, 6 pages. The last
-    # interval, stretch 3, uses all but the activation, 8 pages. The state moves during stretches 0
-    # to 2. The activation's 2 pages, which only the first interval uses, are born in it and do not
-    # move.
+    # Intervals of three stretches: the first interval uses 6 pages, those of all tensors but the
+    # state. The last interval, stretch 3, uses 8 pages, those of all tensors but the activation.
+    # The state moves during stretches 0 to 2. The activation's 2 pages, which only the first
+    # interval uses, are born in it and do not move.
     assert judged(9.0, 4 / 3, 3) == Interval(3, 8, fits_space=True, fits_time=True)
     # Three stretches at 1.3 pages each are too short for the state's 4 pages.
     assert not judged(9.0, 1.3, 3).fits_time

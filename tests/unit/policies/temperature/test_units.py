@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units of small address spaces, computed by hand, and compared with sets of pages."""
+"""Units of small address spaces: examples computed by hand, and random ones compared with sets."""
 
 from __future__ import annotations
 
