@@ -266,9 +266,9 @@ def with_sizes(profile: Profile, sizes: Sizes) -> Profile:
 
     The accesses of each tensor grow in proportion to its size. The times are not scaled, so
     they should come from a step of about these sizes. Optional allocations get no place in the
-    arena: their tensors count as persistent, like other tensors that can't be planned (lifetimes.unplanned()).
-    If a step lacks one of them, another allocation may take its slot, and a place that was planned
-    for this slot would not suit that allocation.
+    arena: their tensors count as persistent, like other tensors that can't be planned
+    (lifetimes.unplanned()). If a step lacks one of them, another allocation may take its slot, and
+    a place that was planned for this slot would not suit that allocation.
     """
     page = profile.page_bytes
     tensors, accesses = profile.tensors.copy(), profile.accesses.copy()
