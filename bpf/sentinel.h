@@ -39,7 +39,7 @@ BPF_HASH(watched, u32, struct watch, 1024);
 enum drop {
 	DROP_FAULT, /* fault records lost because the ring was full */
 	DROP_MIGRATION, /* migrations with a mode or reason out of bounds */
-	DROP_DISTURBANCE, /* disturbed pages whose row did not fit in the map */
+	DROP_DISTURBANCE, /* pages whose disturbance (disturbances.c) did not fit in the map */
 	DROPS,
 };
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The panels of the dashboard for several machines, from the series that
-docs/prometheus/sentineld-fleet.rules.yml records."""
+"""The panels of the dashboard for several machines.
+
+Most of them show series that docs/prometheus/sentineld-fleet.rules.yml records.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The ranges of a session, and their 2 MiB chunks, which are allocated on demand. */
+/*
+ * The areas (address ranges) of a session, and the state of their pages. A chunk holds the
+ * state of 2 MiB (struct sentinel_chunk); it is allocated on demand.
+ */
 #include "sentinel.h"
 
 #include <linux/slab.h>
@@ -149,7 +152,7 @@ void sentinel_area_drop_all(struct sentinel_session *s)
 
 /*
  * Starts or stops watching the chunk's pages in [start, end); s->lock is held. Stopping
- * also clears the pages' suspect and lost bits.
+ * also clears the pages' suspect and lost bits (see struct sentinel_chunk).
  */
 static void chunk_activate(struct sentinel_chunk *chunk, unsigned long start, unsigned long end,
 			   bool active)

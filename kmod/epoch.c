@@ -82,7 +82,8 @@ static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *ch
 /*
  * Returns true if an access to a page may have been missed: the page's PTE permits an
  * access without a fault, or permitted one before other code changed the PTE. With precise
- * writes, if a read of the page was recorded, only a missed write counts.
+ * writes (see struct sentinel_session), if a read of the page was recorded, only a missed
+ * write counts.
  */
 static bool missed(struct sentinel_session *s, struct sentinel_chunk *chunk,
 		   const struct ended *ended, unsigned int nr, pte_t pte)

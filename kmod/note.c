@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Notes accesses, and changes that may unarm pages; epoch.c evaluates the notes. */
+/*
+ * Notes accesses, and changes that may unarm pages; epoch.c evaluates the notes. In the module, a
+ * chunk is 2 MiB of an address range that user space has added (sentinel.h).
+ */
 #include "sentinel.h"
 
 #include "sentinel_trace.h"
@@ -377,8 +380,8 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		unsigned long base;
 
 		/*
-		 * None of a chunk's watched pages is mapped before the chunk is allocated. So
-		 * the chunk is needed only for a change that maps pages.
+		 * None of a chunk's watched pages is mapped before the chunk's structure is
+		 * allocated. So allocate it here only for a change that maps pages.
 		 */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);

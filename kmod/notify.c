@@ -148,7 +148,10 @@ void sentinel_notify_hook_detach(void)
 	hooked = false;
 }
 
-/* Returns true if copy_vma() is hooked, or is expected to be hooked. */
+/*
+ * Returns true if the last attempt to hook copy_vma() succeeded or, before the first attempt, if
+ * copy_vma() can be traced.
+ */
 bool sentinel_notify_works(void)
 {
 	return READ_ONCE(works);

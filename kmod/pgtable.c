@@ -68,9 +68,10 @@ pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address
 }
 
 /*
- * Locks a chunk's page table and returns its first PTE, or NULL if there is no
- * page table; mmap_lock is held for reading. munmap() may free page tables at the
- * same time, but only page tables that no VMA overlaps any more.
+ * Locks the page table of a chunk (2 MiB of addresses, see sentinel.h) and returns the
+ * table's first PTE, or NULL if there is no page table; mmap_lock is held for reading.
+ * munmap() may free page tables at the same time, but only page tables that no VMA overlaps
+ * any more.
  */
 pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   spinlock_t **ptl)

@@ -9,7 +9,10 @@
 #include <linux/mm_inline.h>
 #include <linux/sched/mm.h>
 
-/* Returns true if the page has no recorded write, but may have been written without a fault. */
+/*
+ * With precise writes, returns true if the page has no recorded write, but may have been
+ * written without a fault. Without them, returns false.
+ */
 static bool maybe_written(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 			  bool writable)
 {

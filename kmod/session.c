@@ -169,8 +169,9 @@ bool sentinel_session_ending(struct sentinel_session *s)
 
 /*
  * Locks s->control for a request from user space. Returns -ESRCH if the session is ending, and
- * -EINTR after a fatal signal. end() does not wait for s->control. So without -ESRCH, a target
- * whose threads begin epochs all the time could keep its session from ending.
+ * -EINTR after a fatal signal. end() only tries to lock s->control. If an ending session did not
+ * refuse requests with -ESRCH, a target whose threads begin epochs all the time could keep the
+ * lock taken, so that its session never ends.
  */
 int sentinel_session_lock(struct sentinel_session *s)
 {

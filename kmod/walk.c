@@ -182,8 +182,8 @@ static int find_unarmed_in_table(struct sentinel_session *s, struct sentinel_are
 
 /*
  * Finds pages that are present but not armed when the epoch ends. Such pages exist if
- * a fault passed the hook before its page was watched, and the kernel mapped the page
- * after the arming walk. s->control and mmap_lock are held.
+ * a fault passed the module's fault hook (hook.c) before its page was watched, and the
+ * kernel mapped the page after the arming walk. s->control and mmap_lock are held.
  */
 void sentinel_find_unarmed(struct sentinel_session *s, struct sentinel_area *area)
 {

@@ -67,7 +67,7 @@ async def run(config: Config, path: Path | None, tiers: str | None) -> None:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, hang_up.set)
 
-    # Probing the machine can take seconds, and disturbs a daemon that runs already.
+    # Check this first: probing the machine can take seconds, and would disturb a running daemon.
     for path_used in (config.control_socket, config.shim_socket):
         require_no_daemon(Path(path_used))
     machine = await asyncio.to_thread(Machine.probe, config)

@@ -15,7 +15,7 @@ def meter_within(
     session: Callable[[], dict[str, Any] | None],
     timeouts_before: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Meter steps, and assert that each is charged at most most_bytes.
+    """Meter steps, and assert that at most most_bytes are charged in each.
 
     On a slow machine, a barrier can time out because the mover has not finished. A barrier also
     counts as timed out if the shim stops waiting because the daemon's heartbeat is stale. After a

@@ -2,7 +2,7 @@
 """pytest setup of all tests: deactivates the shim, makes torch's threads wait without polling,
 selects a hypothesis profile, and exempts the test modules' objects from garbage collection.
 
-The header of each test run names the profile.
+The header of each test run names the hypothesis profile.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ def share_text(curves: Curves, size_bytes: int) -> str:
 def table(curves: Curves, trainings: int, excess: float) -> tuple[list[str], list[list[str]]]:
     """(header, rows): a row for each amount of fast memory, with the slowdown on each machine.
 
-    The knee of each machine is marked. "-" means that the policy has no plan, and "?" that the
-    point was not simulated.
+    The knee of each machine's curve (see Knee in curve.py) is marked. "-" means that the policy has
+    no plan, and "?" that the point was not simulated.
     """
     knees = {
         knee.point
@@ -59,8 +59,8 @@ def _table(
 
 
 def sentences(curves: Curves, excess: float) -> list[str]:
-    """For each machine that has points: the fast memory that a training needs there, alone and
-    beside a second training."""
+    """For each machine that has simulated points: the fast memory that a training needs there,
+    alone and beside a second training."""
     return [
         " ".join(_of_machine(curves, machine.name, excess))
         for machine in curves.machines

@@ -64,7 +64,7 @@ class System:
 
     @property
     def tier_kind(self) -> TierKind:
-        """The kind of the running daemon's tiers; without a running daemon, of those that the
+        """The kind of the running daemon's tiers or, if no daemon runs, of the tiers that the
         config selects."""
         source = self.tiers if isinstance(self.daemon, SentinelError) else self.daemon
         return next((kind for kind in TierKind if source.get(kind)), TierKind.NODES)

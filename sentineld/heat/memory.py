@@ -43,7 +43,7 @@ class SessionMemory:
         """The ranges that could not be swapped out when units() was called last; see
         pinned_ranges()."""
         self._sharing: dict[int, Sharing] = {}
-        """The result of read_sharing() for each member, by which the member's sizes are corrected.
+        """The result of read_sharing() for each member; used to correct the sizes of this member.
         Empty if there was only one member when the sharing was read."""
         self._changes = 0
         """Members.changes when the sharing was read. The sharing is valid until the next change."""

@@ -59,7 +59,8 @@ WAITS = "its share of the shared budget is still used by other sessions"
 
 
 class HeatSession:
-    """A managed target. Public methods may be called from any thread."""
+    """A managed target: a process, a process tree or a cgroup (target.py). Public methods may be
+    called from any thread."""
 
     def __init__(
         self,

@@ -37,5 +37,5 @@ def runs_by_span(runs: Table) -> list[tuple[int, Table]]:
 
 
 def split_pages(pages: Integers) -> tuple[Integers, Integers]:
-    """Two arrays: the span and the process's page number of each page number of the session."""
+    """Two arrays: for each page number of the session, its span and the process's page number."""
     return pages // SPAN_PAGES, pages % SPAN_PAGES

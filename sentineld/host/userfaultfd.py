@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of userfaultfd(2), and a check that this process can move page frames with it (UFFDIO_MOVE,
-Linux 6.8)."""
+"""Opens and uses a userfaultfd, and checks that this process can move page frames with it
+(UFFDIO_MOVE, Linux 6.8)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sum of the sessions' budgets, limited by the size of the fast tier or shared budget."""
+"""The sum of the sessions' budgets, limited by the size of the fast tier or the shared budget."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sentineld.base.units import format_bytes
 
 
 class Budgets:
-    """The budget of each holder, for example a session's ShimLink; reserve() and grow() keep the
-    sum of all budgets within the capacity. Thread-safe."""
+    """The budgets of all holders. A holder is, for example, a session's ShimLink. reserve() and
+    grow() keep the sum of all budgets within the capacity. Thread-safe."""
 
     def __init__(self, capacity_bytes: int, name: str = "the fast tier") -> None:
         """name: the resource that has this capacity; used in error messages."""

@@ -23,9 +23,9 @@ from sentineld.plan.division import (
 from sentineld.plan.ranks import as_one, split
 
 GAIN_MIN = 0.005
-"""If the present division is still permitted (see division.py), a new one replaces it only if this
-lowers the weighted sum of the slowdowns by more than this share of the sum. The threshold exists
-because each replacement makes sessions plan again."""
+"""If the present division is still permitted (see division.py), a new one replaces it only if the
+weighted sum of the slowdowns then drops by more than this share. The threshold exists because each
+replacement makes sessions plan again."""
 MIB = 1 << 20
 
 

@@ -69,8 +69,9 @@ class Schedule:
 
         Moves were skipped while the plan was not followed, so pages may be on tiers other than
         those in the plan. The planned moves after target would take a whole step to bring all of
-        these pages to their planned tiers. So this method queues the moves of the step that ends at
-        target, except those that later moves or drops in that step made obsolete.
+        these pages to their planned tiers. So this method queues the moves that begin at the last
+        boundary_count boundaries up to target (one whole step), except those that later moves or
+        drops have made obsolete.
 
         target: the current boundary, counted since the first step.
         drops_of: returns the ranges that the process drops in a stretch (DROP_DTYPE).
@@ -102,10 +103,10 @@ class Schedule:
         free_bytes: takes a tier; returns the free bytes of the node to which the next pages for
             this tier would be moved.
         batch_pages: maximum number of pages in a batch.
-        ahead_pages: maximum number of pages in a batch of early demotions while promotions are
-            queued. None: batch_pages.
+        ahead_pages: maximum number of pages in a batch of early demotions (before their planned
+            boundary) while promotions are queued. None: batch_pages.
         exact: see Memory. If true, a batch also ends before the first move for which the process
-            waits only at a later boundary than for the move before it, or not at all; see _take().
+            waits at a later boundary than for the preceding move, or not at all; see _take().
         """
         queue = self.queue
         take = partial(self._take, exact=exact)

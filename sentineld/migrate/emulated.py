@@ -65,7 +65,7 @@ class _Unpublished:
 
 
 class _Run(NamedTuple):
-    """Consecutive pages, all in one space, of a query or of a move."""
+    """Consecutive pages of a query or of a move, all in one space (arena or heap)."""
 
     space: Space
     page: int

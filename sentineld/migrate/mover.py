@@ -103,7 +103,7 @@ class Mover:
         self._regions = plan.layout.regions
         self._last: Batch | None = None  # the batch carried out since the last _follow()
         # Pages of the arena that were moved in the current stretch, and are dropped in it. They may
-        # have been born again before they were moved.
+        # have been dropped and born again before they were moved; see _recheck().
         self._suspects = no_pages()
         self._settled = settled(plan, page_bytes)
         self._refresh_at_step = 0
@@ -181,7 +181,8 @@ class Mover:
             self._wake_up()
 
     def refresh(self) -> None:
-        """Read residency from the kernel as soon as a step begins while no pages are watched."""
+        """Read residency from the kernel at the next beginning of a step at which no pages are
+        watched."""
         with self._wake:
             self._refresh = True
 
@@ -206,7 +207,7 @@ class Mover:
 
     @property
     def residency_known(self) -> bool:
-        """Whether the mover's map has been read since the mover started."""
+        """Whether the residency of arena and heap has been read into the map; see Charge."""
         return self._charge.residency_known
 
     def stall_decisions(self) -> Decisions:

@@ -97,7 +97,7 @@ class PagerMoves:
         begin()
 
     def unwatch(self, end: Callable[[], Result]) -> Result:
-        """Call end(), which disarms all pages. watch() has changed nothing else."""
+        """Call end(), which disarms all pages. There is nothing else to undo after watch()."""
         return end()
 
     @property

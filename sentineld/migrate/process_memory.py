@@ -32,7 +32,8 @@ class Memory(Protocol):
     batch_pages: int
     """Largest number of pages to move in one call."""
     ahead_pages: int
-    """Largest number of pages to demote ahead of time in one call while promotions are queued."""
+    """Largest number of pages to demote ahead of time (before the move's planned boundary) in one
+    call while promotions are queued."""
     exact: bool
     """Whether the time to move a batch is exactly its bytes / bandwidth, without overhead."""
     waits: bool

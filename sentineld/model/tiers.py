@@ -11,7 +11,9 @@ from enum import StrEnum
 class Tier:
     """One tier. Bandwidths, latencies and capacity are 0 if unknown."""
 
-    nodes: tuple[int, ...]  # NUMA node ids; empty if the tiers are memory and swap
+    # NUMA node ids; on emulated and paged tiers, the nodes in the residency map (see the glossary).
+    # Empty if the tiers are memory and swap.
+    nodes: tuple[int, ...]
     capacity_bytes: int
     read_bytes_per_s: float = 0.0
     write_bytes_per_s: float = 0.0

@@ -141,8 +141,8 @@ class Timing:
         return found
 
     def write_back_ns(self, profile: Profile) -> Floats:
-        """(A,): the time to write the pages of each access row back to the file if all of them are
-        slow. 0 if the access only reads, or if the tiers are not paged."""
+        """(A,): the time to write back to the file the pages that each access row touches, if all
+        of these pages are slow. 0 if the access only reads, or if the tiers are not paged."""
         if not self.paged:
             return np.zeros(len(profile.accesses))
         writes = profile.accesses["bytes_written"] > 0

@@ -133,8 +133,8 @@ class ControlSegment:
 
     def open_barriers(self) -> None:
         """Open the barriers of all steps, until set_moves_done() is called again. The shim reads
-        messages only between two steps, so it may begin further steps before it reads a message
-        that ends its layout."""
+        messages only between two steps. So it may begin further steps, with barriers, before it
+        reads the message that makes it stop using its layout."""
         self.set_moves_done(_POSITION_MAX)
 
     def set_barrier_timeout(self, timeout_ns: int) -> None:

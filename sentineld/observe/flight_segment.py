@@ -14,8 +14,8 @@ SEQUENCE_MASK = 0xFFFFFFFFFFFFFFFF
 
 class FlightSegment:
     """The part of a residency segment (residency_segment.py) in which the daemon describes the
-    batch that it moves; see struct sentinel_flight. The process updates the map's entries for the
-    batch's pages as these pages arrive. Only one thread may call begin() and end()."""
+    batch that it moves; see struct sentinel_flight. The process updates the residency map's entries
+    for the batch's pages as these pages arrive. Only one thread may call begin() and end()."""
 
     def __init__(self, words: npt.NDArray[np.void]) -> None:
         """words: one row of FLIGHT_DTYPE, in shared memory."""

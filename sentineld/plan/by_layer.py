@@ -103,8 +103,8 @@ def _home_stretches(profile: Profile) -> Integers:
 
 
 def _stretch_names(profile: Profile) -> list[str]:
-    """The name of each stretch's layer. A cut without a layer gets the name of the stretch before
-    it."""
+    """The name of each stretch's layer. A stretch that begins at a cut and has no layer gets the
+    name of the stretch before it."""
     names: list[str] = []
     for stretch, kind in enumerate(profile.stretches["kind"].tolist()):
         name = layer_name(profile, stretch)

@@ -175,7 +175,7 @@ def equal_shares(size_bytes: int, members: Sequence[Member]) -> list[int]:
 
 def divide(size_bytes: int, members: Sequence[Member]) -> list[int]:
     """The division of a budget that minimises the weighted sum of the slowdowns; bytes for each
-    session. The sum never exceeds size_bytes.
+    session. The sum of the shares never exceeds size_bytes.
 
     A session without a curve gets an equal share. If no division is possible within the limits on
     slowdowns, or if more than CURVES_DIVIDED_MAX sessions have a curve, the result is

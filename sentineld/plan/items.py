@@ -57,7 +57,7 @@ class Items:
         return (np.arange(count)[:, None] + self.birth[None, :]) % max(count, 1)
 
     def by_stretch(self, table: npt.NDArray[Entry]) -> npt.NDArray[Entry]:
-        """Convert values with one row per position, (S, N), into one row per stretch, (S, N)."""
+        """Convert a table with a row per position into one with a row per stretch; both (S, N)."""
         found = np.zeros_like(table)
         found[self.stretch_of(), np.arange(table.shape[1])[None, :]] = table
         return found

@@ -128,8 +128,8 @@ def area_offsets(
     Memory whose pages are dropped can be backed by a huge page only if each tensor that overlaps
     the huge page fills it. Aligned tensors are therefore packed in separate parts of the area.
     Aligned tensors whose size is a multiple of the huge page's size share one part. The remaining
-    ones get one part per tensor size, because tensors of equal size that use a huge page at
-    different times cover the same pages of it: if one of them fills it, all do.
+    aligned tensors get one part per tensor size, because tensors of equal size that use a huge page
+    at different times cover the same pages of it: if one of them fills it, all do.
     """
     pages = tensor_pages(profile)[tensors]
     huge, least = (unit // profile.page_bytes for unit in UNITS)

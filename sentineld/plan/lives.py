@@ -11,11 +11,11 @@ from sentineld.plan.items import Items
 
 @dataclass(frozen=True)
 class Lives:
-    """The lives of N chunks, by position of each chunk's lifetime; see Items."""
+    """The lives of N chunks. Position j of a chunk is stretch j of its lifetime; see Items."""
 
     value: Floats
-    """(N,): the sum of the gains of each life (Gains in policies/lp/relax.py), in page accesses (in
-    policies/lp/dual.py: in ns per page). 0 if it was not computed."""
+    """(N,): the sum of the gains of each life (Gains in policies/lp/relax.py). Unit: page accesses;
+    in policies/lp/dual.py, ns per page. 0 if it was not computed."""
 
     fast: Mask
     """(S, N): whether the chunk is fast when the position begins. A move that starts in a position

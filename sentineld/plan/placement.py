@@ -188,7 +188,7 @@ def _joined(plan: Plan, profile: Profile, placed: _Placed, kept: Integers, tiers
 
 
 def _layout(layout: Layout, profile: Profile, placed: _Placed, paged: bool) -> Layout:
-    """Append a region for each tier to the layout."""
+    """Append a region to the layout for each tier with placed tensors that the step allocates."""
     page = profile.page_bytes
     slots, regions, end = layout.slots.copy(), list(layout.regions), layout.arena_bytes // page
     for placement, (rows, offsets, size) in placed.areas.items():

@@ -83,8 +83,9 @@ class Planners:
 
         If this fails, make the plan with the first of the fallbacks that can make a valid plan. A
         note in the plan then says why the named policy failed. Raises the named policy's error if
-        the fallbacks fail, too, or if the error's code is not "failed". No fallback is tried if
-        require() raises SentinelError, for example because the profile has no accesses.
+        the fallbacks fail, too, or if the error's code is not "failed". If a precondition of all
+        policies does not hold (see require()), for example because the profile has no accesses, no
+        fallback is tried, and the error of require() is raised.
         """
         try:
             return self._answer(uid, PlanRequest(name, profile, tiers, budget_bytes))
@@ -126,7 +127,7 @@ class Planners:
         enough_ns: float,
     ) -> tuple[float, ...]:
         """Predict the time of a step for each of these budgets, under the plan that the named
-        policy makes for it. May stop before the last budget; see StepTimesRequest."""
+        policy makes for that budget. May stop before the last budget; see StepTimesRequest."""
         budgets = tuple(budgets_bytes)
         return self._answer(uid, StepTimesRequest(name, profile, tiers, budgets, enough_ns))
 

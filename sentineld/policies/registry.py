@@ -2,9 +2,9 @@
 """Policies by name.
 
 A policy registers itself with the register() decorator. A look-up imports the modules and
-subpackages of this package that are named like the policy, or all modules if the policy is in none
-of them. So adding a policy takes one new file and no change to this file, and a planning process
-imports few policies.
+subpackages of this package that have the policy's name up to a "+" (with "_" for "-"), or all
+modules if the policy is in none of them. So adding a policy takes one new file and no change to
+this file, and a planning process imports few policies.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def build_profile(
 
 @dataclass(frozen=True)
 class _Joined:
-    """Amounts to add to the profile's rows of accesses, one entry per access and tensor."""
+    """Amounts to add to the profile's rows of accesses; several entries can belong to one row."""
 
     key: Integers  # stretch * number of tensors + tensor
     column: Integers  # index in AMOUNTS: 0 (read) or 1 (written)

@@ -166,9 +166,10 @@ def meter_residency(
     each boundary.
 
     The accesses are those of the profile, so no page is unknown. A page counts as accessed in every
-    stretch that accesses its tensor. If sizes vary, page_touches counts the profile's pages, which
-    are those of the largest step. Returns None if a boundary lacks a SERVED or SERVED_FAST record,
-    or if the step and the profiled step differ in the number of boundaries.
+    stretch that accesses its tensor. page_touches counts the profile's pages. If sizes vary, these
+    are the pages of a step in which all allocations have the largest sizes that were seen. Returns
+    None if a boundary lacks a SERVED or SERVED_FAST record, or if the step and the profiled step
+    differ in the number of boundaries.
     """
     records = step.records
     served = records[records["event"] == Event.SERVED]

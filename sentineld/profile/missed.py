@@ -34,7 +34,8 @@ def unknown_pages(
 
     keys: for each access that the framework reported, stretch * number of tensors + tensor. Keys
         may repeat.
-    instances: for each of these accesses, the tensor's instance that was accessed.
+    instances: for each of these accesses, the row of found.instances that was accessed. A transient
+        tensor that lives across the step's end has two rows; see INSTANCE_DTYPE (lifetimes.py).
     """
     # If ACCESS_AGAIN is also set, an access was seen, and only a later write may have been missed.
     unseen = samples["flags"] & (ACCESS_UNKNOWN | ACCESS_AGAIN) == ACCESS_UNKNOWN

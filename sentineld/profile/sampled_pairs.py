@@ -29,9 +29,9 @@ CHUNK_PAGES = 512
 an access represents."""
 
 PART_PAGES = 1 << 18
-"""Approximate number of pages that are attributed at one time. Attribution takes up to 200 bytes of
-memory for each page, and the samples of a step can represent several times as many pages as the
-machine's memory has."""
+"""Approximate number of pages whose accesses are attributed to tensors at one time. This takes up
+to 200 bytes of memory for each page, and the samples of a step can represent several times as many
+pages as the machine's memory has."""
 
 
 class SampledPairs(NamedTuple):

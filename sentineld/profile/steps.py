@@ -41,7 +41,7 @@ class LiveTable:
     """The tensors that are live after the ring records processed so far, by address."""
 
     def __init__(self, live: Iterable[tuple[int, int]] = ()) -> None:
-        """live: (address, bytes) of tensors allocated before the ring began."""
+        """live: (address, bytes) of tensors allocated before the ring's first record."""
         self._entries = {address: LiveTensor(size, None, 0) for address, size in live}
 
     def entries(self) -> dict[int, LiveTensor]:
@@ -118,7 +118,7 @@ class StepCutter:
     """Splits ring records into complete steps. Needs all records of the ring, in order."""
 
     def __init__(self, live: Iterable[tuple[int, int]] = ()) -> None:
-        """live: (address, bytes) of tensors allocated before the ring began, if known."""
+        """live: (address, bytes) of tensors allocated before the ring's first record, if known."""
         self._table = LiveTable(live)
         self._parts: list[Records] = []
         """The current step's records from its STEP record on; empty if this record was not seen."""

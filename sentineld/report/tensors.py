@@ -112,8 +112,8 @@ def lived_stretches(profile: Profile) -> list[npt.NDArray[np.int64]]:
         strict=True,
     ):
         if wraps:
-            # A tensor that wraps and is born and freed in the same stretch is live in all
-            # stretches.
+            # The tensor lives across the step's end into the next step. If it is born and freed in
+            # the same stretch, it is therefore live in all stretches.
             span = np.union1d(np.arange(birth, count), np.arange(0, min(death + 1, count)))
         else:
             span = np.arange(birth, death + 1)

@@ -93,7 +93,7 @@ def _access_rates(profile: Profile) -> Floats:
 
 def _weighted(begin: Integers, end: Integers, weights: Floats, edges: Integers) -> Floats:
     """For each row, the sum of the weights of its positions. The weight of a position is the sum of
-    the weights of all intervals that contain it."""
+    the weights of all intervals [begin, end) that contain it."""
     places = np.concatenate([begin, end])
     if not len(places):
         return np.zeros(len(edges) - 1)

@@ -117,9 +117,9 @@ class MetricsServer:
 
     def __init__(self, address: str, port: int, collect: Collect) -> None:
         """port: 0 picks a free port; the attribute `port` then has its number.
-        collect: called for each scrape, one at a time.
+        collect: called for each scrape; calls do not overlap.
 
-        Raises SentinelError("bad-config") if the address can't be bound for any other reason.
+        Raises SentinelError("bad-config") if binding fails with an error that is not in _TEMPORARY.
         """
         self.problem: SentinelError | None = None
         """The reason why no metrics are served now; None: they are served."""

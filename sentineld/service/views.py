@@ -22,9 +22,9 @@ from sentineld.session.session import Session
 def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str, Any]:
     """A session's entry in the answer to `sentinelctl status`.
 
-    disturbances: the disturbances of the session's process. The caller reads the disturbances of
-        all sessions in a single read, because each read fetches the counters of all watched
-        processes from the kernel.
+    disturbances: moves, reclaim and huge-page collapses of the process's pages that the daemon did
+        not cause (see Disturbance). The caller gets the disturbances of all sessions in a single
+        read, because each read fetches the counters of all watched processes from the kernel.
     """
     words, status = session.link.segment.words(), session.lifecycle.status
     goal, following, meter = session.goal, session.following, session.last_meter

@@ -135,7 +135,8 @@ class Attachment:
 
     def release(self) -> None:
         """Release the budget or the share, and stop watching the process."""
-        with contextlib.ExitStack() as release:  # runs all callbacks, as in Driver.end()
+        # All callbacks run, even if one of them fails; see Driver.end().
+        with contextlib.ExitStack() as release:
             release.callback(self._sharing.stop)
             release.callback(self._machine.release_budget, self._link)
             release.callback(self._machine.unwatch, self._link.pid)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Begins a session: resumes the session of an earlier daemon, or attaches the process by a rule."""
+"""Begins a session: resumes that of an earlier daemon, or attaches the process if so configured."""
 
 from __future__ import annotations
 

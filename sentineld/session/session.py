@@ -105,7 +105,7 @@ class Session:
 
     @property
     def rule(self) -> str:
-        """Origin of the rule that attached the process; "": no rule did."""
+        """File and number of the config's rule that attached the process; "": no rule did."""
         return self._driver.attachment.rule
 
     @property

@@ -43,7 +43,7 @@ class SavedPlan:
     migration_bytes_per_s: float = 0.0  # see Planned
     entered: bool = False  # whether the plan was entered completely; see Following.resume()
     fast: str = ""  # budget for which the plan was made; "": Saved.fast
-    policy: str = ""  # policy of the goal (a fallback may have made the plan); "": Saved.policy
+    policy: str = ""  # goal's policy (a fallback policy may have made the plan); "": Saved.policy
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Layers:
         self.enabled = False
         """Whether forward and backward boundaries are reported; changes only between steps."""
         self.before_forward: Callable[[], None] | None = None
-        """Called before each forward of a layer; None: no access step's profiler runs."""
+        """Called before each forward of a layer while an access step's profiler runs; else None."""
         self.names = [""]
         """Module path by layer id, filled when an outermost module is first called."""
         self.by_module: dict[int, int] = {}

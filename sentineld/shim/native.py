@@ -326,7 +326,7 @@ class Native:
 
     @property
     def placement_changes(self) -> int:
-        """Number of times that a heap tensor was placed, or that a placed heap tensor was freed."""
+        """Number of times that a heap tensor got another placement; see `changes` in place.c."""
         return int(self._library.sentinel_placement_changes())
 
     def placed(self, rows_max: int) -> list[tuple[int, int]]:

@@ -38,8 +38,8 @@ GAIN_MIN = 0.002
 
 SPARE_TRIED_SHARES = (0.75, 0.65, 0.55)
 """Shares of the migration bandwidth, tried in this order until the spare plan is faster than the
-live plan. The spare plan is used only if the measured bandwidth is at most the share that was
-tried last."""
+live plan. The spare plan is used only if the measured bandwidth is at most the last tried share of
+the migration bandwidth."""
 
 Steps = tuple[Step, ...]
 

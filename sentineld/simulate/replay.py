@@ -96,8 +96,9 @@ class Replay:
     def begin(self, before: World | None = None) -> None:
         """Place the pages of persistent tensors.
 
-        before: the world of the preceding steps. Pages start on the tiers that they have in that
-            world and are then moved to the plan's initial tiers. None: place pages by first touch.
+        before: the state (World) at the end of the preceding steps. Pages start on the tiers that
+            they have in this state and are then moved to the plan's initial tiers. None: place
+            pages by first touch.
         """
         cells = self._scripts.cells
         if before is None:
@@ -206,7 +207,7 @@ class Replay:
 
 
 def _fast_pages(before: World, cells: Cells) -> Integers:
-    """(C,): how many pages of each heap cell were fast in the world `before`."""
+    """(C,): how many pages of each heap cell were fast in the state `before`; see begin()."""
     old = before.cells
     ends = (old.first + old.pages)[old.space == Space.HEAP]
     span = int(max(ends.max(initial=0), int((cells.first + cells.pages).max(initial=0))))

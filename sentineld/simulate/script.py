@@ -168,8 +168,8 @@ def _any_inside(cells: Cells, mask: Mask) -> Mask:
 def _script(profile: Profile, cells: Cells, costs: Sequence[Floats], born: Mask) -> Script:
     """Make the script of a step.
 
-    costs: (A,) each, AccessCosts.direct_ns and hideable_ns, Timing.busy_ns() and, if energy is
-        computed, EnergyModel.extra_joules().
+    costs: arrays with one entry per row of profile.accesses: AccessCosts.direct_ns and hideable_ns,
+        Timing.busy_ns() and, if energy is computed, EnergyModel.extra_joules().
     born: (T,), whether the tensor's pages are born when the tensor is allocated in this step.
     """
     rows, tensors = profile.accesses, profile.tensors

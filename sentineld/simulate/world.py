@@ -185,9 +185,9 @@ class World:
             pages stay in fast memory if their promotion is queued and memory has room. The pages
             that are not touched stay slow, and their promotion stays queued.
         changed: (C,), whether the stretch writes to the cell's pages.
-        back_ns: (C,), time to write the touched pages of each cell back to the file, averaged in
-            the same way. It is charged for pages that a fault fetches but that do not stay in fast
-            memory. These pages count as slow again after the access.
+        back_ns: (C,), for each cell, the time to write its touched pages back to the file, divided
+            by the number of all its pages. This time is added for pages that a fault fetches but
+            that do not stay in fast memory. These pages count as slow again after the access.
         """
         if unwritten := int(self._unwritten.sum()):
             self._busy_ns += unwritten * self.demote_ns

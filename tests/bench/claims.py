@@ -42,9 +42,10 @@ class Within:
     """The claim that a policy's step takes at most `most` times as long as the all-fast step.
 
     The claim is reproduced if it holds for every trace, and reproduced in part if it holds for some
-    traces. If the published figure is a geometric mean (`on_average`), the claim holds if the
-    geometric mean over the traces that have a plan is at most `most`. It is then reproduced if
-    every trace has a plan, and otherwise reproduced in part.
+    traces. It does not hold for a trace without a plan. If the published figure is a geometric mean
+    (`on_average`), the claim holds if the geometric mean over the traces that have a plan is at
+    most `most`. A claim that holds in this sense is reproduced if every trace has a plan, and
+    otherwise reproduced in part.
     """
 
     policy: str

@@ -89,7 +89,7 @@ def _paced_s(row: Row) -> float:
 
 
 def summary(rows: Sequence[Row]) -> Row:
-    """Return geometric means, over all cells, of the step time divided by the bound.
+    """Return geometric means, over the cells of `rows`, of the step time divided by the bound.
 
     quiet, noisy: steps without and with noise.
     paced: noisy steps, minus the time by which the noise lengthens the all-fast step.

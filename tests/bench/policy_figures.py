@@ -28,7 +28,7 @@ time."""
 
 
 def cell_of(row: Row) -> Cell:
-    """Return the cell that a row belongs to."""
+    """Return the benchmark cell of a row: its trace, its preset and its fast fraction."""
     return row["trace"], row["tiers"], row["fast_fraction"]
 
 

@@ -164,8 +164,10 @@ def _figure(value: float | None) -> str:
 
 
 def main() -> None:
-    """Simulate all chosen cells, write the result file and print the table. The exit status is 1 if
-    `auto` is beaten or has no plan for some cell."""
+    """Simulate the chosen traces under the chosen variants, write the result file, print a table.
+
+    The exit status is 1 if `auto` is beaten or has no plan for some trace and variant.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=Path, default=TRACES)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))

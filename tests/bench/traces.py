@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Record a trace of each of the nine models: `python -m tests.bench.traces [MODEL ...]`.
 
-Runs the real daemon, shim and `sentinelctl record` on this machine. Neither a second tier nor the
-module is needed; without the module, the traces contain only the accesses that the framework
+Runs the real daemon, shim and `sentinelctl record` on this machine. Needs neither a second tier
+nor the kernel module; without the module, the traces contain only the accesses that the framework
 reports. Writes build/bench/traces/MODEL.npz.
 """
 

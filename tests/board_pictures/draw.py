@@ -95,7 +95,7 @@ class Box:
 
 
 class Canvas:
-    """A picture whose parts are placed by pixels."""
+    """A picture whose parts are placed at pixel coordinates."""
 
     def __init__(self, width: int, height: int) -> None:
         self._size = np.array([width, height])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard of the fleet: a training of two ranks in two network namespaces of this machine,
-in place of two machines. Each namespace has a daemon; the second daemon's slow tier is slower."""
+"""Measures the values of the fleet's dashboard in a training of two ranks. The ranks run in two
+network namespaces of this machine, in place of two machines. Each namespace has a daemon; the
+second daemon's slow tier is slower."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ as on the modelled clock. For moves and for cache misses, this factor differs fr
 step. A plan made from measurements in the guest's time would assume more bandwidth for moves, in
 relation to the computation, than the modelled machine has. Therefore the demo measures the
 migration bandwidth on the modelled clock. The config then gets the bandwidths of the modelled
-clock, divided by the dilation: the time of a step in the daemon's profile, divided by its modelled
-time, both with all memory fast.
+machine, divided by the dilation: the time of a step in the daemon's profile, divided by its
+modelled time, both with all memory fast.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def measured_bytes_per_s(clock: Path) -> float:
 
 
 def modelled_tiers(measured_bytes_per_s: float) -> Tiers:
-    """The tiers of the modelled clock. measured_bytes_per_s: migration bandwidth of idle pages."""
+    """The modelled machine's tiers. measured_bytes_per_s: migration bandwidth of idle pages."""
     migration_bytes_per_s = measured_bytes_per_s * MOVER_SHARE
     return replace(preset_tiers(PRESET, THREADS), migration_bytes_per_s=migration_bytes_per_s)
 

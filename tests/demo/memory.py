@@ -59,9 +59,9 @@ def zones(text: str) -> list[Zone]:
             continue
         protection = re.search(r"protection: \(([\d, ]+)\)", block)
         reserves = [int(word) for word in protection[1].split(",")] if protection else [0]
-        # Entry n is the number of pages that allocations must leave free in this zone if they may
-        # use the zones 0 to n. User memory may use the highest zones, so one of the last entries
-        # applies to it. The last entries are equal, so take the last one.
+        # Entry n of "protection" is the number of pages that allocations must leave free in this
+        # zone if they may use the zones 0 to n. User memory may use the highest zones, so one of
+        # the last entries applies to it. The last entries are equal, so take the last one.
         found.append(
             Zone(
                 node=int(head[1]),

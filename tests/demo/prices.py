@@ -26,8 +26,8 @@ class Prices:
     """Times in picoseconds. The tuples are indexed by node."""
 
     instruction_ps: int
-    load_ps: tuple[int, ...]  # of a cache miss
-    store_ps: tuple[int, ...]
+    load_ps: tuple[int, ...]  # of a load that misses the cache
+    store_ps: tuple[int, ...]  # of a store that misses the cache
 
 
 def line_ps(bytes_per_s: float) -> int:

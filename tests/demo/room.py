@@ -40,8 +40,10 @@ class Balloon:
         return self._process.pid
 
     def leave(self, leave_bytes: int) -> dict[str, Any]:
-        """Make the balloon leave `leave_bytes` on the node (see balloon.py), wait until it has
-        done so, and return its reply."""
+        """Make the balloon leave `leave_bytes` of the node to other processes (see balloon.py).
+
+        Waits until the balloon has done so, and returns its reply.
+        """
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None

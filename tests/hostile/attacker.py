@@ -143,8 +143,8 @@ class Attacker:
 def lasts(end_s: float, done: int) -> bool:
     """Whether an attack goes on. done: the number of its actions so far.
 
-    The attack ends at end_s, a value of time.monotonic(). On a busy machine, it may have made no
-    action by then. In this case, it goes on until its first action, but at most PATIENCE_S / 2
+    The attack ends at end_s, a value of time.monotonic(). On a busy machine, it may have done
+    nothing by then. In this case, it goes on until its first action, but at most PATIENCE_S / 2
     seconds longer.
     """
     late_s = time.monotonic() - end_s

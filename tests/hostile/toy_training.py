@@ -67,8 +67,8 @@ def layer_names(network: Network) -> list[str]:
 class Residency:
     """The residency map of a layout, on emulated or paged tiers.
 
-    On paged tiers, the memfd also has the queues of the daemon's moves. The moves stay there,
-    because this training has no pager.
+    On paged tiers, the memfd of the map also has the queues of the daemon's moves. The moves stay
+    in the queues, because this training has no pager.
     """
 
     def __init__(self, layout: WireLayout, paged: bool = False) -> None:
@@ -160,7 +160,8 @@ class ToyTraining:
     def _take_layout(self, message: Message) -> None:
         fd = self.client.take_descriptor()
         paging = message.get("paging")
-        # On paged tiers, the daemon also sends the file, if it is new, and the pager's eventfd.
+        # On paged tiers, the daemon also sends the pager's eventfd and, if "file" is set in the
+        # message, a new paging file.
         for _ in range(1 + paging["file"] if paging else 0):
             os.close(self.client.take_descriptor())
         layout = unpack_layout(os.pread(fd, os.fstat(fd).st_size, 0))

@@ -51,7 +51,7 @@ def test_a_training_and_a_process_over_swap_share_a_budget(daemon: Daemon) -> No
         done = daemon.ctl("attach", program.pid, "--policy", "temperature", "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["session"]["share"]["sessions"] == 1
-        # A managed process keeps its policy.
+        # Without the option --policy, a managed process keeps its policy.
         again = daemon.ctl("attach", program.pid, "--weight", "1")
         assert again.returncode == 0, again.stderr
         training = ManagedRun(daemon.folder, "perceptron", alone=REST, daemon=daemon)

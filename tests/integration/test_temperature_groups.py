@@ -131,7 +131,8 @@ def test_residency_follows_heat_in_a_cgroup(daemon: Daemon, program: Path, group
         assert found["peak_bytes"] == pytest.approx(3 * SIZE_MIB * MIB, rel=0.1)
         wait_within_budget(daemon, running)
         wait(lambda: hot.resident_share(0, HOT_MIB) > 0.95, "hot pages are not in memory")
-        # The two cold processes have only the memory that the hot pages leave, not equal shares.
+        # The two cold processes together have only the memory that the hot pages leave: the budget
+        # is not divided equally among the three processes.
         cold_bytes = cold.resident_bytes() + other.resident_bytes()
         assert cold_bytes < BUDGET_BYTES - HOT_MIB * MIB + MIB
         # The checksums read all pages, so all pages return to memory.

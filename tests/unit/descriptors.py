@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The descriptors that the test process has open, and a shortage of them."""
+"""Lists the open descriptors of the test process, and limits the number of descriptors."""
 
 from __future__ import annotations
 

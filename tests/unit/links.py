@@ -16,7 +16,7 @@ from tests.unit.segment import Writer
 
 
 def received_writes(pid: int, way: str, fds: list[int]) -> WriteFds:
-    """The daemon's WriteFds for descriptors that a process of this user has sent."""
+    """The daemon's WriteFds (writefds.py) for descriptors that a process of this user has sent."""
     peer = Peer(pid, os.getuid(), os.getgid(), Pidfd(pid))
     try:
         return ReceivedWriteFds(peer, way, fds).take()

@@ -17,8 +17,8 @@ The first program has no options. Each further program adds the options that sav
 may change their tier, as for the step-time bound. The dual has all options, so it is a lower bound
 at any prices.
 
-So no step that makes any of the candidates takes less time than the bound, whatever policy moves
-its pages. The bound covers only the candidates: a step that recomputes other tensors, or that
+So a step takes no less time than the bound, whichever candidates it recomputes and whatever policy
+moves its pages. The bound covers only the candidates: a step that recomputes other tensors, or that
 executes longer segments again than candidates.py permits (SEGMENT_LAYERS), may take less time.
 """
 
@@ -63,7 +63,8 @@ class RecomputeBound:
     seconds: float
     """No step takes less time than this."""
     taken: Floats
-    """(N,): the share of each candidate that the relaxed step recomputes, 0..1."""
+    """(N,): the share of each candidate, 0..1, that is recomputed in the relaxed step, which is the
+    last program's optimum."""
     gains_ns: Floats
     """(N,): the time that each candidate saves at the final prices; negative if it costs time."""
 

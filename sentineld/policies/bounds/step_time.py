@@ -88,7 +88,7 @@ def require_solved(programs: int) -> None:
 
 
 def with_moves(changes: Changes, dual: LowerBound) -> Changes:
-    """Add, for each group, the positions at which its best life at the dual's prices has a move."""
+    """Add, for each group, the positions at which its best life has a move (LowerBound.moving)."""
     return [
         np.union1d(positions, np.flatnonzero(dual.moving[:, at]))
         for at, positions in enumerate(changes)

@@ -20,7 +20,7 @@ stretches take more or less time than profiled."""
 
 
 def early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
-    """The cost that EARLY_WORTH adds to the program's goal at each position of a group's lifetime.
+    """The cost that EARLY_WORTH adds to the objective at each position of a group's lifetime.
 
     The unit is the time that a move takes or the time that one use of a slow page costs, whichever
     is less.

@@ -32,7 +32,8 @@ from sentineld.policies.rivals.swapping import SwappingPolicy
 from sentineld.policies.rivals.swaps import Book, gaps
 
 EARLIER = (0.05, 0.0, 0.2)
-"""Values of a plan's extra time for each transfer, as a share of the transfer's own time."""
+"""Extra time that a plan allows for each transfer, as a share of the transfer's own time. A plan is
+made for each value."""
 
 
 @register("capuchin", False)

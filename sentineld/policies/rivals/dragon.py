@@ -12,8 +12,8 @@ Adapted to memory tiers: the moves of the pages that a stretch accesses begin wh
 begins. On paged tiers, the stretch's accesses fault and wait for these pages; unchanged pages are
 evicted without a write. On other tiers, the pages are accessed in slow memory while they move. The
 demotions that make room for these pages and for births begin when the stretch begins, not at the
-fault. Blocks are the simulator's cells, which are read ahead as a whole. The published size of the
-read-ahead is not known; several sizes are tried.
+fault. In this file, a block is one of the simulator's cells; blocks are read ahead as a whole. The
+published size of the read-ahead is not known; several sizes are tried.
 """
 
 from __future__ import annotations

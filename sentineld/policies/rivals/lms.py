@@ -11,15 +11,15 @@ an operation that is at least `lb` operations before the second. The number of r
 Adapted to memory tiers: distances are counted in layers (module calls), because a profile has no
 operations. Gaps between two uses of a transient tensor replace the edges. Persistent tensors are
 not swapped, because the original does not rewrite variables. The threshold is the largest one at
-which everything fits: the policy begins with the longest distance and lowers the threshold until
+which everything fits: each policy begins with the longest distance and lowers the threshold until
 everything fits. The number of swapped tensors is not limited. If a swap-in is late, the original
 waits for it. Here, the process does not wait for promotions at boundaries, so the swap-in begins
 earlier if the bandwidth does not suffice; a gap that is too short for its transfers is not used.
 
 `lms` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
 error "infeasible as published". `lms+slow` is our extension: if not all tensors fit into fast
-memory, some stay on the slow tier, chosen by the lowest cost per freed page. The policy tries all
-values in LOWER_BOUNDS and keeps the plan with the shortest predicted step.
+memory, some stay on the slow tier, chosen by the lowest cost per freed page. Each of the two
+policies tries all values in LOWER_BOUNDS and keeps the plan with the shortest predicted step.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Lms(SwappingPolicy):
 
 
 def relieve(book: Book, lower_bound: int) -> int:
-    """Add swaps to the book for all gaps longer than a threshold. Returns the threshold, in layers:
-    the largest one at which everything fits. If not everything fits at any threshold, swaps are
-    added for all gaps."""
+    """Add swaps to the book for all gaps of transient tensors that are longer than a threshold.
+    Returns the threshold, in layers: the largest one at which everything fits. If not everything
+    fits at any threshold, swaps are added for all these gaps."""
     moving = transient(book.profile)
     found = [(distance(book, gap), gap) for gap in gaps(book) if moving[gap.tensor]]
     threshold = max((layers for layers, _ in found), default=0)

@@ -53,7 +53,7 @@ class NumaBalancing(ReactivePolicy):
     published_s = SCAN_S
 
     def settings(self) -> Sequence[Setting]:
-        """See ReactivePolicy. The interval is that between two scans."""
+        """See ReactivePolicy. The intervals are those between two scans, not between two ticks."""
         return [
             (
                 f"hot within {within:.0%} of it, demotes below {share:.1%} free",
@@ -83,7 +83,7 @@ class HintFaults:
         self._hot_ns = hot_within * scan_ns
         self._demote_below = demote_below
         self._last_use = LastUse()
-        self._hinted_ns = np.zeros(0)  # time of the scan after which a cell faults; nan: never
+        self._hinted_ns = np.zeros(0)  # time of the scan that makes a cell fault; nan: none
         self._rising = np.zeros(0, np.bool_)  # cells to promote; see tick()
         self._before_ns = 0.0  # time of the last tick
         self._scanned_ns = -np.inf

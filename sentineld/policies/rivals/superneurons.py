@@ -45,7 +45,7 @@ from sentineld.policies.rivals.swaps import Book, Gap
 
 
 class Mode(IntEnum):
-    """The layers whose outputs the cache may offload."""
+    """The layers whose outputs may be offloaded."""
 
     CHECKPOINTS = 0
     ALL = 1

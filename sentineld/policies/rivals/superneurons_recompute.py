@@ -16,7 +16,7 @@ recomputed for its first use in the backward pass is kept for its later uses, ev
 memory-centric strategy. If the step fits into the budget, nothing is recomputed.
 
 The policy runs in the simulator only. Its bound is the step-time bound for a step that may make any
-of the same recomputations.
+of the recomputations that the policy chooses.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def segments_of(layers: Pass) -> list[list[int]]:
 
 
 def largest_need_bytes(profile: Profile, layers: Pass) -> int:
-    """The largest sum of the sizes of the tensors that one layer of the backward pass accesses."""
+    """The largest total size of the tensors that a single layer of the backward pass accesses."""
     rows = profile.accesses
     layer = layers.layer[rows["stretch"]]
     pairs = np.unique(np.stack([layer, rows["tensor"].astype(np.int64)], axis=1), axis=0)

@@ -339,7 +339,7 @@ def _peaks(profile: Profile, occupied: Integers) -> Integers:
 
 
 def infeasible(what: str) -> SentinelError:
-    """The error of a policy whose published system needs more fast memory. what: the reason."""
+    """The error if the published system's methods can't make everything fit. what: the reason."""
     return SentinelError("failed", f"infeasible as published: {what}", HINT)
 
 

@@ -78,8 +78,8 @@ class Scanner:
         self._faults = 0
 
     def tick(self, observation: Observation) -> list[MoveRequest]:
-        """Promote the slow pages that faulted in this and in an earlier period, and demote the
-        least recently accessed fast pages; see Reactor."""
+        """Promote the slow pages that faulted both in this period and in an earlier one, and demote
+        the least recently accessed fast pages; see Reactor."""
         touched = observation.accesses > 0
         if not len(self._marked):
             self._marked = np.zeros(len(touched), np.bool_)

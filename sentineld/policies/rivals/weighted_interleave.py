@@ -10,7 +10,7 @@ node's weight. If a node is full, the page comes from the other node.
 
 The budget goes to the persistent tensors first, in the order of the profile's table of tensors. Of
 each tensor's pages, the fast tier gets its share by weight, until the budget is used up. It does
-not matter which pages of a persistent tensor are fast, so these are its first pages. The other
+not matter which pages of a persistent tensor are fast; the policy takes its first pages. The other
 tensors lie in an arena in the order of births, as an allocator would place them. Beginning with the
 first page, the arena's pages alternate between the tiers until the budget is used up. So a tensor
 can be partly fast, and dead tensors' pages stay on their tier for the next tensors. In each turn, a

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buckets of pages with similar temperatures, and the hottest buckets that fit into fast memory.
 
-The width of the buckets is that of vTMM. history.py names the source of vTMM's constants.
+The buckets are as wide as those of vTMM, a published system. history.py names the source of vTMM's
+constants.
 """
 
 from __future__ import annotations

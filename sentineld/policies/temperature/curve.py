@@ -7,11 +7,12 @@ and T is the time that a fault waits for swap.
 
 Its assumptions:
 
-- A page that is not in memory causes one fault in each window in which it is accessed: after the
-  fault it stays in memory until the end of the window, and is then paged out again. Therefore, the
-  rate is known from accessed bits, which show at most one access in a window.
-- The processes access their pages as often as in the remembered scans. In fact, processes that wait
-  for swap now would access their pages more often if all memory were resident.
+- A page that is not in memory causes one fault in each window (a period of WINDOW_S; see
+  heat/looking.py) in which it is accessed: after the fault it stays in memory until the end of the
+  window, and is then paged out again. Therefore, the fault rate is known from accessed bits, which
+  show at most one access in a window.
+- The processes access their pages as often as in the last scans (SCANS in history.py). In fact,
+  processes that wait for swap now would access their pages more often if all memory were resident.
 - No two faults overlap, and each waits for the same time.
 - Paging out does not delay the processes.
 """

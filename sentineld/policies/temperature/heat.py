@@ -4,7 +4,7 @@
 The process swaps pages in by accessing them, so a unit was used if some of its pages have returned
 from swap. In addition, a scan samples units: it reads the accessed bit of one random resident page
 of a unit. Dirty bits are not known, so a used unit counts as written. Each scan that finds a unit
-used therefore adds the width of one bucket to the unit's temperature.
+used therefore adds the width of one bucket (buckets.py) to the unit's temperature.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from sentineld.policies.temperature.tracker import Tracker
 from sentineld.policies.temperature.units import Units, no_units
 
 LEVELS = 4
-"""Levels of the queue. At the top level, a unit is sampled in one of four scans. vTMM has 8 levels;
-with 64 scans between two samples, pages that are no longer hot would stay in memory for minutes."""
+"""Levels of the multi-level queue (levels.py). At the top level, a unit is sampled in one of four
+scans. vTMM (history.py) has 8 levels; with 64 scans between two samples, pages that are no longer
+hot would stay in memory for minutes."""
 MARGIN = 1
-"""The units in this number of buckets, directly below the coldest hot bucket, are paged out only if
-it is not enough to page out colder units."""
+"""The units in this number of temperature buckets, directly below the coldest hot bucket, are paged
+out only if it is not enough to page out colder units."""
 REST = 8
 """For this number of scans, a unit whose pages have returned does not count as cold, and a unit
 that was paged out is not prefetched."""
@@ -59,7 +60,7 @@ class Heat:
         self._returned: Integers = np.zeros(0, np.int64)
         """Pages of each unit that have come back from swap since the last scan, plus 1 for each
         page-out that left all of the unit's resident pages in memory."""
-        self._back: Integers = np.zeros(0, np.int64)  # only the pages that have come back
+        self._back: Integers = np.zeros(0, np.int64)  # as _returned, but not counting page-outs
         self._returning: Floats = np.zeros(0, np.float64)
         """Mean number of pages of each unit that come back between two scans."""
         self._recent: Floats = np.zeros(0, np.float64)
@@ -192,8 +193,8 @@ class Heat:
         its birth counts as used in each scan. If no accessed bits are read, nothing is known of
         pages that stay in memory. The share is then assumed: it is 1 after pages of the unit were
         born or returned, and decreases with each further scan until the unit counts as idle. The
-        rate of the pages in swap follows from the number of the unit's pages that have returned
-        between the last scans.
+        rate of the pages in swap follows from the mean number of the unit's pages that return
+        between two scans.
         """
         units, scans = self.units, self._tracker.scans
         if seen:

@@ -7,8 +7,9 @@ one of 2^(level - 1) scans; a unit that was found idle falls a level. A bit that
 stays set. Therefore, a unit that was accessed soon after its bits were cleared is counted as
 accessed in every scan until they are cleared again.
 
-The levels are those of vTMM. As in the source that history.py names, the scan after a unit's rise
-skips the unit. A unit that stays at the top level does not rise, so no scan skips it.
+The levels are those of vTMM. As in the re-implementation of vTMM that history.py names, the scan
+after a unit's rise skips the unit. A unit that stays at the top level does not rise, so no scan
+skips it.
 """
 
 from __future__ import annotations

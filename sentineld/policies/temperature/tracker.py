@@ -16,7 +16,7 @@ from sentineld.policies.temperature.levels import LEVELS, Levels, Scan
 
 
 class Tracker:
-    """History and level of N units. A unit is a page, a huge page or a range of pages."""
+    """Histories and levels (levels.py) of N units: pages, huge pages or ranges of pages."""
 
     def __init__(self, count: int, levels: int = LEVELS) -> None:
         """count: N. levels: see Levels."""
@@ -39,7 +39,7 @@ class Tracker:
         self._levels.forget(units)
 
     def carry(self, origin: Integers) -> None:
-        """Replace the units. origin: see carried(). Units without an origin are idle."""
+        """Replace the units. origin: see carried() in carry.py; units without one count as new."""
         self._history.carry(origin)
         self._levels.carry(origin)
 

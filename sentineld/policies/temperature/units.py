@@ -15,7 +15,8 @@ from sentineld.model.records import PAGE_RUN_DTYPE
 UNIT_PAGES_MIN = 16
 """Smallest unit: 64 KiB with pages of 4 KiB."""
 UNITS_MAX = 2048
-"""Number of units above which larger units are used. Scattered memory can have more units."""
+"""Larger units are used if the pages of a process would fill more units than this. Scattered memory
+can have more units, because it fills them only partly."""
 
 
 def unit_pages(pages: int) -> int:

@@ -361,9 +361,9 @@ class Observing:
 
     def end_sampling(self) -> None:
         """Stop watching the process's pages after a step was sampled for a profile, or after no
-        step could be sampled. The module's log takes 16 bytes of memory per record, and DAMON can
-        watch only one process of the machine. The next call of sampling() or exact_sampling() opens
-        a backend again.
+        step could be sampled. This frees the module's log, which takes 16 bytes per record, or
+        DAMON, which can watch only one process of the machine. The next call of sampling() or
+        exact_sampling() opens a backend again.
 
         A watch that owns the fds of the process stays open until end_profile(): if no step could be
         sampled, the next attempt needs these fds, which the process sends only once for a profile.

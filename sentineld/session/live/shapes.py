@@ -94,8 +94,8 @@ class Shapes:
 
     def __init__(self) -> None:
         self.unsteady = False
-        """Whether the most recently left plan had not paid off (EARNED_STEPS) when it was left. The
-        next plan should then fit more than one sequence, if possible."""
+        """Whether fewer than EARNED_STEPS steps (divergence.py) had followed the most recently left
+        plan. The next plan should then fit more than one sequence, if possible."""
         self._planned: dict[Shape, Planned] = {}
         self._strikes: dict[Shape, int] = {}
 

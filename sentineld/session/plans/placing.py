@@ -29,9 +29,9 @@ class Placing:
         self._next_s = 0.0
 
     def wanted(self, following: Following, placed: Mapping[int, int] | None) -> PlanInput | None:
-        """The input for planning again; None if the live plan has the placements, if planning for
-        them has begun or failed before, or if less than AGAIN_S has passed since planning last
-        began.
+        """The input for planning again; None if the live plan has the placements in `placed`, if
+        planning for them has begun or failed before, or if less than AGAIN_S has passed since
+        planning last began.
 
         placed: placements by address; None: the process has not reported any.
         """

@@ -85,7 +85,7 @@ class Profiling:
     ) -> None:
         """observing: samples the process by the best backend.
 
-        shapes: the session's plans.
+        shapes: the session's plans, by shape.
         tiers: the tiers, with the bandwidth that the plan should assume.
         left: the shape whose plan the steps no longer follow, or None. If left is None, the first
         state is ATTACHED. Otherwise it is ALLOCATION, because the process needs no second warm-up.

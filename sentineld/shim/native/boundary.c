@@ -326,8 +326,8 @@ uint64_t step_begin(void)
 	was_recording = shim.recording;
 	had_epochs = shim.epochs;
 	/* The step's owner is the thread that begins the step. If the previous step had another
-	   owner, the time that the new owner waits for pages cannot be computed: shim.cpu_ns is the
-	   CPU time of the former owner. */
+	   owner, ring_put() must not count further waits for pages in that step: it would compare
+	   this thread's CPU time with shim.cpu_ns, which is the former owner's. */
 	if (!is_owner())
 		shim.no_stalls = false;
 	shim.owner = pthread_self();

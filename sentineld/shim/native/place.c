@@ -19,8 +19,8 @@ API uint64_t sentinel_placed(uint64_t (*rows)[2], uint64_t rows_max);
 /* The placement of this thread's births: enum sentinel_placement. */
 static _Thread_local uint8_t placing;
 
-/* Number of times that a block of the heap was placed, or that a placed block was freed. Needs the
-   lock. */
+/* Number of times that the placement of a block of the heap has changed. When a placed block is
+   freed, its placement changes to SENTINEL_PLACEMENT_AUTO. Needs the shim's lock. */
 static uint64_t changes;
 
 uint8_t placement_of_births(void)

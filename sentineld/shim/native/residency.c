@@ -32,8 +32,8 @@ void residency_publish_fast(const struct emulation *emulation)
 	__atomic_store_n(&emulation->segment->fast_own, (int64_t)emulation->fast_own, __ATOMIC_RELAXED);
 }
 
-/* Give a tier to each page that is absent in the first `pages` entries of the map; resident pages
-   keep their tier. In emulation, a tensor's birth counts as the first touch of all its pages. */
+/* Give a tier to each absent page among the first `pages` pages of the map; resident pages keep
+   their tier. In emulation, a tensor's birth counts as the first touch of all its pages. */
 static void born(struct emulation *emulation, uint8_t *map, uint64_t pages, uint8_t birth)
 {
 	uint64_t room = birth == RESIDENCY_FAST ? residency_fast_room(emulation) : 0;

@@ -69,7 +69,7 @@ struct shim {
 	uint64_t wall_ns, cpu_ns, stalls;
 	_Atomic bool connected; /* whether the shim is connected to a daemon */
 	/* a leaf module's forward has ended, and no boundary has been passed since: the next
-	   allocation passes an OUTSIDE boundary */
+	   allocation passes an OUTSIDE boundary (see protocol.h) */
 	bool outside_pending;
 	enum sentinel_mode mode;
 	uint64_t step; /* number of steps begun */

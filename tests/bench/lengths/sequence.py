@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sequence length of each step of a training. It is the same in all processes."""
+"""The sequence length of each step of a training. The random seed is fixed, so the lengths are the
+same in all processes."""
 
 from __future__ import annotations
 

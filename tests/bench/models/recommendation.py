@@ -25,7 +25,10 @@ def layers(*widths: int) -> nn.Sequential:
 
 
 class Recommender(nn.Module):
-    """Computes logits from the dense features and the products of all pairs of embeddings."""
+    """Computes logits from the embedded dense features and the products of all pairs of embeddings.
+
+    The embedded dense features count as one of the embeddings.
+    """
 
     def __init__(self) -> None:
         super().__init__()

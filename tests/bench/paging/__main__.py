@@ -16,7 +16,7 @@ unmeasured steps and then some measured ones, while the others pause. The contes
     saved-tensors  PyTorch's hooks write activations to files; Linux swap holds other pages
     auto, sentinel sentineld on paged tiers, without swap
 
-With --rivals, the policies of other systems that sentineld can run on paged tiers compete, too.
+With --rivals, policies of other systems compete, too, if sentineld can run them on paged tiers.
 
 The bound is the step time in RAM plus the least time that paging adds to a step under any policy,
 according to the timing model. Each training uses one torch thread; nothing is pinned to a CPU. The

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the contestants of one model in alternating turns."""
+"""Runs the contestants (see contestants.py) of one model in alternating turns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Settings:
     settle: int  # unmeasured steps at the beginning of a turn
     steps: int  # measured steps of a turn
     grouped: bool = True  # whether each training has a memory cgroup
-    counted: bool = True  # whether the disk must count the bytes read and written
+    counted: bool = True  # whether a disk without counters of its reads and writes is an error
     corrected: bool = True  # whether to let the daemon correct plans before the measurement
 
 
@@ -53,9 +53,9 @@ def race(
     """Return each contestant's figures; "ram" must be one of the contestants.
 
     If a contestant's training ends, its further turns are left out, and its note gives the reason.
-    Linux kills a process if it cannot keep the process's cgroup below the limit, even while there
-    is free swap space. Raises RuntimeError (also if the training of "ram" ends), OSError,
-    SentinelError.
+    For example, Linux kills a process if it cannot keep the process's cgroup below the memory
+    limit, even while there is free swap space. Raises RuntimeError (also if the training of "ram"
+    ends), OSError, SentinelError.
     """
     found: dict[str, Json] = {}
     turns: dict[str, list[Turn]] = {}

@@ -97,7 +97,7 @@ def of_models(
 
 
 def enough_pairs(cpu_s: Figures) -> bool:
-    """Whether the two plain processes' CPU times are close enough to each other."""
+    """Whether the plain processes' CPU times differ by at most PLAIN_WITHIN, in the median."""
     ratios = np.asarray(cpu_s["plain-again"], np.float64) / cpu_s["plain"]
     return abs(float(np.median(ratios)) - 1) <= PLAIN_WITHIN
 
@@ -202,8 +202,8 @@ def _goals(found: Json, means: Mapping[str, Interval], rows: Sequence[Json]) -> 
 
 
 def tables(found: Json) -> str:
-    """Format text tables: a line for each model and each mode except "grouped", a line for the
-    arena of each model, then the goals."""
+    """Format text tables: a line for each model and each mode, except "grouped" (two tiers); a line
+    for the arena of each model; then the goals."""
     lines = [
         f"{'model':<10} {'mode':<12} {'pairs':>5} {'CPU s':>7} {'/ plain':>17} {'faults':>8} "
         f"{'RSS MiB':>8}"

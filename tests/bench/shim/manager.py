@@ -28,8 +28,8 @@ from tests.integration.shim.daemon_side import Daemon, send_layout, wait_for
 
 FAST_FRACTION = 0.2
 STEPS_MAX = 12
-"""Limit for the number of steps that are collected until two consecutive ones allocate identically,
-and for the number that are then collected until the access step is complete."""
+"""Limit for two numbers of steps: the steps until two consecutive ones allocate identically, and
+the further steps until the access step is complete."""
 
 
 def one_node() -> Tiers:

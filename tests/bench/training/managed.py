@@ -20,8 +20,8 @@ from tests.bench.usage import Usage
 from tests.process_figures import cpu_seconds
 
 WARM_UP_STEPS = 3
-"""After this many steps, all pages that were born before the plan became live are where the plan
-places them."""
+"""After this many steps under a live plan, all pages that were born before the plan became live are
+where the plan places them."""
 MANAGED_AFTER_S_MAX = 900.0
 CORRECTED_AFTER_STEPS, CORRECTED_AFTER_S = 24, 12.0
 """Correcting a plan takes 2 steps to detect that a bandwidth or a time differs from the assumed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the contestants of the demo's first part.
+"""Measures the contestants of the demo's first part (see tests/bench/paging/contestants.py).
 
     python3 -m tests.demo.paging.run PARAMETERS
 

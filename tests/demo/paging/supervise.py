@@ -137,7 +137,7 @@ def signal_group(group: int, number: int) -> bool:
 
 
 def kernel_settings() -> dict[str, str]:
-    """The settings that the swapping training changes, by name."""
+    """Current values of the kernel settings that the training with Linux swap changes, by name."""
     return {name: (VM / name).read_text() for name in SETTINGS if (VM / name).exists()}
 
 

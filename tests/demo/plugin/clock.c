@@ -50,8 +50,8 @@ void clock_align(struct clock *clock)
 	pthread_mutex_unlock(&clock->lock);
 }
 
-/* The least time of the other CPUs that run, each as of its last comparison; UINT64_MAX if no CPU
-   other than `cpu` runs. */
+/* The least of the times that the other running CPUs had at their last comparisons; UINT64_MAX if
+   no CPU other than `cpu` runs. */
 static uint64_t last_ps(struct clock *clock, unsigned int cpu)
 {
 	uint64_t last = UINT64_MAX;

@@ -104,7 +104,7 @@ def accumulated() -> LOSSES:
 
 
 def created() -> LOSSES:
-    """Each step creates three modules, of which two are alive together."""
+    """Each step creates three modules, at most two of which exist at the same time."""
 
     def loss_of_created(model: nn.Module) -> Tensor:
         inputs, targets = batch()

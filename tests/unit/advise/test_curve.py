@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knees of curves, and the points of a small trace."""
+"""Knees of curves (see knee_of() in advise/curve.py), and the points of a small trace's curve."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ NETWORK = Network(blocks=3, weight_bytes=MIB // 4, activation_bytes=MIB // 2, by
         ([1.3, 1.2, 1.05, 1.02, 1.0], 2, 1),
         ([1.04, 1.02, 1.0, 1.0, 1.0], 0, None),
         ([1.3, 1.2, 1.1, 1.08, 1.06], None, None),
-        # The second size is within the limit, but it is not the knee: the third, larger size is not
-        # within the limit.
+        # At the second size, the slowdown is within the limit, 1.05. But this size is not the knee:
+        # at the third, larger size, the slowdown exceeds the limit.
         ([1.3, 1.04, 1.06, 1.01, 1.0], 3, 2),
         ([None, None, 1.01, 1.0, 1.0], 2, 1),
         ([1.0, 1.0, 1.0, 1.0, None], None, None),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A control server to connect to; signal handlers are restored."""
+"""Fixtures: a control server, and the signal handlers' restoration after each test."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guest finds the device that has the modelled clock."""
+"""The guest finds the device that has the modelled clock (docs/explanation/demo-clock.md)."""
 
 from __future__ import annotations
 

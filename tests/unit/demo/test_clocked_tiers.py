@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's tiers in the demo have the modelled clock's times, multiplied by one factor."""
+"""The times of the daemon's tiers in the demo are those of the modelled clock, multiplied by the
+dilation; see tests/demo/clocked_tiers.py."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_the_running_daemons_tiers_are_reported(system: System) -> None:
     assert found.cause == "emulated (preset cxl), in the running daemon"
     found = memory.tiers(replace(system, daemon=answer | {"paged": "/mnt"}))
     assert found.cause == "paged: files in /mnt are tier 1, in the running daemon"
-    # Memory and swap are not on particular nodes.
+    # If swap is the slow tier, the daemon reports no nodes for the tiers.
     no_nodes = [{"nodes": [], "capacity_bytes": 1 << 30}] * 2
     found = memory.tiers(replace(system, daemon=answer | {"tiers": no_nodes, "swap": True}))
     assert found.cause == "the kernel's swap is tier 1, in the running daemon"

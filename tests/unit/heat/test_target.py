@@ -111,7 +111,8 @@ def test_a_later_process_with_the_roots_id_does_not_name_the_tree(
     )
     assert not target.named_by(process.pid)
     assert not single.named_by(process.pid)
-    # From the next listing on, the PID of another process of the tree names the tree.
+    # The next call of pids() finds that a later process has the root's PID. From then on, the PID
+    # of another process of the tree names the tree.
     wait(lambda: target.pids() == [child])
     assert (target.pid, target.named_by(child)) == (child, True)
     assert not target.named_by(process.pid)

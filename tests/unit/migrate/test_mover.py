@@ -418,8 +418,12 @@ def test_births_that_wait_for_demotions_are_not_charged() -> None:
 @pytest.mark.parametrize(
     ("plan_pages", "session_pages", "promoted_pages"),
     [
-        (4, 5, 2),  # 3 unmanaged pages exceed the room that the plan leaves (5 - 4): 5 - 3 = 2
-        (2, 7, 4),  # 3 unmanaged pages fit into this room (7 - 2): 7 - 3 = 4
+        # Of the session's 5 pages, the plan leaves 5 - 4 = 1, too few for the 3 unmanaged pages. So
+        # only 5 - 3 = 2 pages can be promoted.
+        (4, 5, 2),
+        # Of the session's 7 pages, the plan leaves 7 - 2 = 5, enough for the 3 unmanaged pages. All
+        # 7 - 3 = 4 other pages can hold promoted pages.
+        (2, 7, 4),
     ],
 )
 def test_promotions_and_unmanaged_bytes_share_the_session_s_budget(

@@ -101,7 +101,7 @@ def test_a_pager_whose_eventfd_is_full_is_being_woken_already(
     segment.maps[Space.HEAP][:4] = 1
     assert memory.move_pages(page_addresses(HEAP, 4 * PAGE, PAGE), 1).status.tolist() == [1] * 4
     assert queued(words, "evict") == [(0, 4, 1)]
-    # While the queue is full, the pager is woken again and again.
+    # Now the queue is full: move_pages() waits for room, and meanwhile wakes the pager repeatedly.
     words["evict"]["head"] = protocol.QUEUE_RANGES
     status = memory.move_pages(page_addresses(HEAP, 4 * PAGE, PAGE), 1).status
     assert status.tolist() == [-errno.EBUSY] * 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page tables of a real process, and ranges cut out of runs."""
+"""The page tables of a real process, and the removal of page ranges from runs of pages."""
 
 from __future__ import annotations
 

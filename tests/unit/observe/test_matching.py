@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rule matches a process: with real files in /proc, and with files that the test writes."""
+"""Which of the configuration's attach rules matches a process.
+
+Some tests read the real files of a process in /proc, the others files that the test writes.
+"""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_processes_that_import_a_launcher_do_not_run_it_again(
     library = str(stage / "usr/local/lib/sentineld")
     file = tmp_path / program
     file.write_text(launcher.replace("/usr/local/lib/sentineld", library))
-    # A child process of multiprocessing runs the main file under this name.
+    # A child process of multiprocessing runs the main file under the name __mp_main__.
     code = f"import runpy; print('main' in runpy.run_path({str(file)!r}, run_name='__mp_main__'))"
     done = subprocess.run(
         [sys.executable, "-I", "-c", code], cwd="/", capture_output=True, text=True, timeout=300

@@ -229,7 +229,8 @@ def test_a_demotion_may_not_begin_before_birth_or_promotion() -> None:
 def test_only_uses_of_tensors_in_the_range_count() -> None:
     rows = [(1, 2, 0, Space.ARENA, 0, 0, 2 * PAGE), (1, 2, 0, Space.ARENA, 0, 2 * PAGE, PAGE)]
     assert useful_until(profile(), plan(rows)).tolist() == [1, 0]
-    # Tensor 3 lies in the heap, although its slot's offset is 0, too.
+    # Tensor 3 lies in the heap. So its use does not count, although the offset of its slot is 0,
+    # like that of slot 0.
     more = profile()
     heap_use = np.array([(3, 3, 1, 0, 1, 1)], ACCESS_DTYPE)
     more = replace(more, accesses=np.concatenate([more.accesses, heap_use]))
@@ -263,6 +264,6 @@ def test_a_promotion_is_useless_once_a_tensor_on_its_pages_has_died() -> None:
     arena = (0, Space.ARENA, 0, 0)
     made = plan([(1, 2, *arena, 2 * PAGE), (3, 0, *arena, 2 * PAGE)])
     made.layout.slots[3] = (8192, 0, SLOT_PLANNED, 0)
-    # The second move is at the boundary of stretch 3. No tensor lives on the pages before tensor 3
-    # is born in this stretch.
+    # At boundary 3, that of the second move, no tensor lives on the pages: tensor 0 is dead, and
+    # tensor 3 is not born yet.
     assert useful_until(one, made).tolist() == [1, 0]

@@ -70,7 +70,7 @@ def test_blocks_that_live_in_turn_overlay() -> None:
     # events     0 1 2 3 4 5      (n): a block of n units; letters: the block is alive
     # A (4)      A A . . . .
     # B (4)      . . B B . .      takes a place that is free again
-    # C (4)      C . . . C C      wraps around; lives at the same time as A, but not as B
+    # C (4)      C . . . C C      wraps around; is alive together with A, but not with B
     packed = pack(np.array([4, 4, 4]), np.array([0, 2, 4]), np.array([2, 4, 1]))
     assert packed.size == 8
     assert packed.offsets[1] in (packed.offsets[0], packed.offsets[2])
@@ -95,8 +95,8 @@ def test_the_step_begins_where_it_is_emptiest() -> None:
     # events     0 1 2 3      (n): a block of n units; letters: the block is alive
     # A (2)      A . A A      born at 2, dies at 1: it is alive when the step ends, but not at 1
     # B (1)      B B B B      always alive, and alone at 1: it gets an unshared place at offset 0
-    # C (5)      C . . C      does not fit below A
-    # D (2)      . . D .      right behind A; C then takes D's two units and the next three
+    # C (5)      C . . C      begins where D was: there is no room at offsets below A's
+    # D (2)      . . D .      right behind A
     birth, death = np.array([2, 0, 3, 2]), np.array([1, 0, 1, 3])
     packed = pack_as_born(np.array([2, 1, 5, 2]), birth, death)
     assert packed.offsets.tolist() == [1, 0, 3, 3]

@@ -13,10 +13,10 @@ from tests.unit.plan.toys import PAGE, toy_profile
 
 
 def lives_of(items: Items, drawn: list[str]) -> Lives:
-    """The lives that the words describe: one word per chunk.
+    """The lives that the words in `drawn` describe: one word per chunk.
 
-    One letter per stretch, from the chunk's birth on. F: fast; s: slow; D: being demoted; U: being
-    promoted.
+    A word has one letter per stretch, from the chunk's birth on. F: fast; s: slow; D: being
+    demoted; U: being promoted.
     """
     table = np.array([list(word) for word in drawn]).T
     return Lives(

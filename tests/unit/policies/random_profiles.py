@@ -75,9 +75,10 @@ def _sizes(random: np.random.Generator, tensors: int) -> Integers:
 
 
 def _events(random: np.random.Generator, slots: int) -> tuple[Integers, Integers]:
-    """(event of each birth, ascending; event of each death, or -1 if the tensor outlives the step).
+    """Choose the event of each tensor's birth, in ascending order, and the event of its death.
 
-    In some profiles, most tensors die soon after their birth.
+    A death of -1 means that the tensor outlives the step. In some profiles, most tensors die soon
+    after their birth.
     """
     fate = random.choice(3, slots, p=LIFETIMES)
     dying = np.flatnonzero(fate != OUTLIVES)

@@ -43,6 +43,7 @@ def two_stretches() -> Step:
     # stretch 0  [A A A A A A A A)               epoch 5   A: slot 0, pages 16-17
     #                            [B B B B)       epoch 5   B: slot 1, page 18 and half of 19
     # stretch 1  [C C C C)       [B B B B)       epoch 6   C: slot 2, page 16, after A's death
+    # In the records, STEP and BOUNDARY have the epoch in place of an address (see RECORD_DTYPE).
     return Step(
         ring(
             (Event.STEP, 5, 1, 0),

@@ -35,7 +35,7 @@ def test_pages_are_attributed_by_stretch() -> None:
     )
     profile = build_profile(two_stretches(), seen, NO_OPS, [""])
     # Columns: stretch, tensor, bytes read, bytes written, pages. No tensor lives on page 17 in
-    # stretch 1 or on page 30.
+    # stretch 1 or on page 30 (see the drawing in two_stretches(), attributed.py).
     assert rows(profile) == [
         (0, 0, PAGE, PAGE, 2),
         (1, 1, PAGE, 0, 1),

@@ -16,6 +16,7 @@ from tests.unit.trainer import PAGE, Tensor, Trainer
 
 
 def test_toy_step() -> None:
+    # Each event frees the named tensor ("free" above the name), or allocates it.
     # event      0     1     2     3     4     5
     #            free  saved scr.  free  grad. free
     #            grad.             scr.        saved

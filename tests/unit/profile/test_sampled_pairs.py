@@ -35,8 +35,9 @@ def test_unknown_pages_are_counted_separately() -> None:
     seen["more_pages"] = [0, 0, 2, 2, 1, 0, 5]
     profile = build_profile(two_stretches(), seen, NO_OPS, [""])
     assert [row[:2] for row in rows(profile)] == [(0, 0), (1, 1)]
-    # Unknown in stretch 0: pages 15, 17 and 18 (16 was seen). Unknown in stretch 1: pages 17 and 19
-    # (18 was seen).
+    # A record is for its page and the `more_pages` pages that follow. Epoch 5 is stretch 0: pages
+    # 15, 17 and 18 are unknown (16 was seen). Epoch 6 is stretch 1: pages 17 and 19 are unknown (18
+    # was seen).
     assert sampled_pairs.unknown_pairs(two_stretches(), seen) == 5
     assert sampled_pairs.unknown_pairs(two_stretches(), seen[:1]) == 0
 

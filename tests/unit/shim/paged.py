@@ -423,7 +423,7 @@ def fork_repeatedly(library: ctypes.CDLL, folder: Path) -> None:
 def fork_closes_descriptors(library: ctypes.CDLL, folder: Path) -> None:
     """A child becomes a service as daemon(7) describes: it closes its descriptors, forks a process,
     and ends. The process that it forked reads pages that were evicted before the first fork.
-    Another child holds the next version of these pages. The file has room for two and a half
+    Another child holds a later version of these pages. The file has room for two and a half
     versions."""
     paged = Paged(library, backing_file(folder, 640), 640, 256, 256)
     paged.fill_and_evict(256)
@@ -469,7 +469,7 @@ def fork_closes_descriptors(library: ctypes.CDLL, folder: Path) -> None:
 
 
 def fork_drops(library: ctypes.CDLL, folder: Path) -> None:
-    """The parent drops 32 MiB that it shares with a child. None of these pages can be moved."""
+    """The parent drops 32 MiB that it shares with a child. UFFDIO_MOVE can't move shared pages."""
     pages = 8192
     paged = Paged(library, backing_file(folder, pages), pages, pages, pages)
     paged.born(0, pages)

@@ -21,7 +21,8 @@ SCRATCH_CELL, ACTIVATION_CELL, GRADIENT_CELL, MOVING_CELL, RESTING_CELL, PARAMET
 
 @dataclass
 class Recorder:
-    """A reactor that keeps its observations and requests the same moves at each tick."""
+    """A reactor (see plan/policy.py) that keeps its observations and requests the same moves at
+    each tick."""
 
     interval_ns: float
     requests: list[MoveRequest] = field(default_factory=list)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Noise, skew and interference. The seed determines the factors of noise and of skew."""
+"""Noise, skew and interference (the fields of Disturbance). The seed determines the factors by
+which noise and skew multiply the times of stretches."""
 
 from __future__ import annotations
 

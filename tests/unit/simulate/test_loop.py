@@ -138,7 +138,8 @@ def test_steps_stall_for_late_promotions_only_if_that_is_faster(training: Profil
         in found.notes[-1]
     )
     trial = {name: steps for name, steps, _ in found.phases}["trial"]
-    # A trial begins and ends at a boundary within a step, so the last trial ends one step later.
+    # A trial begins and ends at a boundary within a step. So the trials extend into one step more
+    # than the settling steps and STEPS_PER_BOUNDARY steps for each boundary.
     assert trial == SETTLING_STEPS + STEPS_PER_BOUNDARY * len(stall_boundaries(plan)) + 1
     without = Training(training, chosen, plan, TIERS, budget, Disturbance(), 60).replay()
     without.trial = StallTrial([], training.stretch_count)

@@ -163,7 +163,7 @@ def test_no_page_moves_while_accesses_use_the_slow_tier() -> None:
 def test_slow_pages_that_are_born_keep_moves_from_the_slow_tier() -> None:
     one = World(cells(), 100, PAGE_NS, PAGE_NS)
     one.queue.add(demotion(0))
-    one.born(0, 2, busy_ns=5.0)  # slow: the tier is busy for 4 * 5 ns
+    one.born(0, 2, busy_ns=5.0)  # cell 1 is born slow: the slow tier is busy for 4 * 5 ns
     one.run(39.0)
     assert one.counts.demoted_pages == 1
 

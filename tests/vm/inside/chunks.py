@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The chunks of accessor.py's memory, and how the program accesses each of them in a window.
 
-A window is the time between begin() and end() of a backend's watch.
+A window is the time between begin() and end() of a backend's watch. In a window, the program
+accesses the chunks by its function once() or loop().
 """
 
 from __future__ import annotations

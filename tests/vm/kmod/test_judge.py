@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The truth test's judge finds each kind of mistake, and none in a correct log."""
+"""truth/judge.py, the judge of test_truth.py, finds each kind of mistake, and none in a correct
+log."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@
 #define YOUNG_PAGES_MIN 128u
 
 /* A stream (a sequence of accesses; see read_ahead.h) is recent if its last fault came within the
-   recent_pages() most recent arrivals. recent_pages() is the budget divided by RECENT_SHARE, but
-   at least RECENT_PAGES_MIN, and at most the number of pages that all streams together can read
-   ahead. */
+   recent_pages() most recent arrivals; this number, too, can be larger while pages are reused (see
+   since_recent()). recent_pages() is the budget divided by RECENT_SHARE, but at least
+   RECENT_PAGES_MIN, and at most the number of pages that all streams together can read ahead. */
 #define RECENT_SHARE 16u
 #define RECENT_PAGES_MIN 1024u
 
@@ -27,8 +27,8 @@
    REUSE_SHARE / 4 of the budget do not count, because the reused pages would not fit in memory
    beside the other pages. If a page last arrived in an earlier stretch, its new arrival does not
    count either, because it does not show that an operator accesses the page repeatedly: nearly all
-   pages that are out arrive again in the next step, and the plan has chosen the stretches in which
-   they are in memory. A recorded distance of D pages is valid until the next stretch begins, or
+   evicted pages arrive again in the next step, and the plan has chosen the stretches in which they
+   are in memory. A recorded distance of D pages is valid until the next stretch begins, or
    until more than REUSE_TURNS * D pages have arrived since note_reuse() last recorded a reuse. It
    is valid that long because note_reuse() is not called for every reuse: an access to a page that
    is in memory causes no fault. */

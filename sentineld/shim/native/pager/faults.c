@@ -75,8 +75,8 @@ static uint32_t fetch_more(struct pager *pager, struct paged_range *range, uint6
 	return (uint32_t)pages_fetch(pager, range, page, pages, &fetch_ahead);
 }
 
-/* Fetch those pages of the window that are below the fault's page. Call this after the fetch of the
-   window's other pages has begun. */
+/* Fetch those pages of the window (see read_ahead.h) that are below the fault's page. Call this
+   after the fetch of the window's other pages has begun. */
 static void fetch_below(struct pager *pager, const struct read_ahead_fault *fault,
 			struct read_ahead_window window)
 {
@@ -100,8 +100,8 @@ static uint32_t kept_pages(const struct pager *pager)
 }
 
 /* Fetch a page that is out, and the pages that follow it. Also fetches pages before it: those that
-   its stream of faults has skipped or, if the stream descends, those that the stream will access
-   next. */
+   its stream of faults (see read_ahead.h) has skipped or, if the stream descends, those that the
+   stream will access next. */
 static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	struct read_ahead_fault fault = {
@@ -190,9 +190,9 @@ static void serve(struct pager *pager, uintptr_t address)
 		pager->resident--;
 	}
 	if (range->state[page] == PAGE_ABSENT) {
-		/* The page is pending, the program itself has dropped it, or the tensor was
-		   allocated before pager_add() and not used until now. In the last two cases,
-		   page_born() zeroes the page, as the kernel would do without a pager. */
+		/* The page is pending (see births.h), the program itself has dropped it, or the
+		   tensor was allocated before pager_add() and not used until now. In the last two
+		   cases, page_born() zeroes the page, as the kernel would do without a pager. */
 		pager->counts.births_by_fault++;
 		page_born(pager, range, page);
 		return;

@@ -30,7 +30,7 @@ struct homes {
 	uint32_t huge_count; /* number of blocks for frames of huge pages; blocks for single frames follow */
 	uint32_t count; /* number of blocks */
 	uint32_t hand; /* the block at which the next search for free frames begins */
-	uint32_t fresh; /* the first block that never had frames of a huge page */
+	uint32_t fresh; /* the first block that homes_find_block() has never returned */
 	uint64_t free_pages; /* free frames */
 };
 

@@ -117,7 +117,7 @@ void pager_stop(struct pager *pager)
 {
 	pthread_mutex_lock(&pager->lock);
 	pager->budget = UINT64_MAX;
-	/* the pages of recorded births get frames from the kernel after the stop */
+	/* born pages that have no frame yet get frames from the kernel after the stop */
 	pager->births_count = 0;
 	pthread_mutex_unlock(&pager->lock);
 	/* More than one pass can be necessary: whenever the kernel has no frame to give, frame_ready()

@@ -5,8 +5,9 @@
 
 #include "pages.h"
 
-/* Evict pages beyond the budget, serve the queue of wanted pages, and continue births. Call this when
-   frames have become free or the budget has changed. Needs the lock. */
+/* Evict pages beyond the budget, serve the queue of pages that accesses wait for (wanted.h), and
+   continue births and moves. Call this when frames have become free or the budget has changed.
+   Needs the lock. */
 void pages_continue(struct pager *pager);
 
 /* Wait until no transit (see pages.h) is in use, no access waits for a frame, and the thread that

@@ -42,7 +42,7 @@ static uint64_t rest_of_stream(const struct pager *pager, const struct paged_ran
 }
 
 enum candidates {
-	STRAYS, /* stray pages that are not young */
+	STRAYS, /* stray pages that are not young (see arrivals.c) */
 	NOT_AHEAD, /* pages that recent streams will probably not access; see read_ahead_rest() */
 	ALL,
 };

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The linear program with options: it chooses which recomputations are made.
 
-A chosen option changes the pages of groups. With options, too, the program's optimum equals its
-dual.
+A chosen option changes the pages of groups. With options, too, the program's optimum equals that
+of its dual.
 """
 
 from __future__ import annotations

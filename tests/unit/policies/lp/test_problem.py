@@ -18,8 +18,8 @@ from tests.unit.policies.rivals.laps import Life, lap, moving
 
 
 def changes(stretches: int, *lives: Life, generous: bool = False) -> list[list[int]]:
-    """The positions at which the tensor of each life may change its tier. No two of the tensors
-    are in the same group."""
+    """For each of the lives, the positions after which its tensor may change its tier. No two of
+    the tensors are in the same group."""
     groups = groups_of(lap(stretches, *lives), timing_of(moving(1.0)))
     assert len(groups.pages) == len(lives)
     return [found.tolist() for found in changes_of(groups, generous)]

@@ -88,9 +88,9 @@ def test_a_larger_lower_bound_needs_more_room() -> None:
         assert relieve(book, bound) == 4
         assert len(book.swaps) == 3
         peaks.append(book.usage[7:11].tolist())
-    # The inputs 4, 3 and 2 are used again in stretches 9, 10 and 11. The lower bound is the number
-    # of layers by which each input returns before its second use. So with a lower bound of 2, one
-    # more input is fast in stretches 7, 8 and 9.
+    # The inputs of layers 4, 3 and 2 are used again in stretches 9, 10 and 11. The lower bound is
+    # the number of layers by which each input returns before its second use. So with a lower bound
+    # of 2, one more input is fast in stretches 7, 8 and 9.
     early, earliest = (np.array(peak) // PAGES for peak in peaks)
     assert early.tolist() == [2, 2, 2, 2]
     assert earliest.tolist() == [3, 3, 3, 2]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """OC-DNN's prefetches and evictions, checked by hand: four cells of ten pages, of which two fit
-into the fast tier. Operators are stretches, and blocks are cells. Stretch k uses cell k."""
+into the fast tier. Here, OC-DNN's operators are the stretches of the step, and its memory blocks
+are the cells. Stretch k uses cell k."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def known(ahead: int, advises: bool) -> Adviser:
 @pytest.mark.parametrize(
     ("ahead", "advises", "moves"),
     [
-        # Cell 0 is used next. The driver evicts cell 3, which became fast first.
+        # Cells 2 and 3 are fast, and the next stretch uses cell 0. The driver evicts cell 3, which
+        # became fast before cell 2.
         (0, False, [MoveRequest(3, 1, 10), MoveRequest(0, 0, 10)]),
         # The next operator's block is prefetched, too, so both fast cells are evicted, cell 3
         # first.

@@ -2,9 +2,10 @@
 """SuperNeurons' tensor cache and prefetches, checked by hand.
 
 passes.py defines the step: a forward and a backward pass over six layers. The input of layer k is
-the output of layer k - 1. The inputs of layers 2, 3 and 4 have gaps that are long enough for a
-swap. Heavy layers are treated as checkpoints. A layer is heavy if its forward pass takes at least
-the mean time of the layers' forward passes; see layers_of() in sentineld/policies/rivals/passes.py.
+the output of layer k - 1. The inputs of layers 2, 3 and 4 have gaps between two uses that are long
+enough for a swap. Heavy layers are treated as checkpoints. A layer is heavy if its forward pass
+takes at least the mean time of the layers' forward passes; see layers_of() in
+sentineld/policies/rivals/passes.py.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ def moved(plan: Plan) -> list[tuple[int, int, int]]:
 
 def test_the_least_recently_used_output_leaves_when_memory_is_full() -> None:
     # Inputs 2 to 5 are alive in stretch 4, one too many. Input 2 has not been used since stretch 2,
-    # so it leaves in stretch 3, in time for the birth in stretch 4. In stretch 5, the same happens
-    # with input 3. Every layer is heavy, so each input returns one layer before its use.
+    # so it leaves in stretch 3, in time for the birth in stretch 4. For the birth in stretch 5,
+    # input 3 leaves in stretch 4. Every layer is heavy, so each input returns one layer before its
+    # use.
     plan = policy("superneurons").plan(passes(), moving(64), ROOM)
     verify(plan, passes(), ROOM)
     assert moved(plan) == [(2, 3, 1), (3, 4, 1), (3, 9, 0), (2, 10, 0)]
@@ -112,8 +114,8 @@ def test_only_outputs_of_checkpoints_leave() -> None:
 
 def test_a_checkpoint_prefetches_for_the_layers_up_to_the_next_one() -> None:
     # The only checkpoint of the backward pass is layer 3, in stretch 10. Input 2 is used after the
-    # checkpoint, input 3 in the checkpoint and input 4 before it. So the prefetches of inputs 3 and
-    # 4 begin with the backward pass.
+    # checkpoint, input 3 in the checkpoint and input 4 before it. So the prefetch of input 2 begins
+    # with the checkpoint, and those of inputs 3 and 4 begin with the backward pass, in stretch 7.
     profile = with_heavy(3)
     book, layers = open_book(profile, moving(64), ROOM), layers_of(profile)
     gaps = {layer: Gap(layer - 2, 1, 14 - 2 * layer) for layer in (2, 3, 4)}

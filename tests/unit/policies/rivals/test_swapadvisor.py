@@ -91,7 +91,7 @@ def test_pinned_tensors_are_no_victims_and_slow_ones_need_no_room() -> None:
     assert out(step, genes_of(step, t1=PINNED)) == [2]
     assert out(step, genes_of(step, t1=PINNED, t2=PINNED)) == [0]
     assert out(step, genes_of(step, t0=SLOW)) == []
-    # A tensor of 64 pages has two slow uses, which cost 1 ns for each byte.
+    # A tensor of 64 pages has two slow uses, each of which costs 1 ns per byte.
     assert step.cost(genes_of(step, t0=SLOW)) == pytest.approx(2 * 64 * PAGE)
     assert step.cost(genes_of(step)) == 0
 

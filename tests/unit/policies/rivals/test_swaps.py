@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swaps in a Book (policies/rivals/swaps.py): their gaps, room and bandwidth."""
+"""Swaps in a Book (policies/rivals/swaps.py): their gaps, room and bandwidth.
+
+A swap moves a tensor out and back in during a gap, the time between two uses of the tensor.
+with_guest() is a step of six stretches. Four tensors of 64 pages are alive in stretches 2 and 3,
+and three in the other stretches. BUDGET is for three.
+"""
 
 from __future__ import annotations
 
@@ -161,7 +166,8 @@ def test_tensors_that_live_one_after_another_share_their_room() -> None:
     profile = lap(3, Life(64, (1,), (1, 1)), Life(64, (1,), (1, 1)))
     assert usage(open_book(profile, moving(64), BUDGET)) == [0, 2, 0]
     assert usage(open_book(one_after_another(profile), moving(64), BUDGET)) == [0, 1, 0]
-    # The same holds if the first tensor also lives in stretch 0, and the second one in stretch 2.
+    # Now tensor 0 lives in stretches 0 and 1, and tensor 1 in stretches 1 and 2. Again, stretch 1
+    # needs room for only one of them if tensor 0 dies before tensor 1 is born.
     profile = lap(3, Life(64, (0,), (0, 1)), Life(64, (2,), (1, 2)))
     assert usage(open_book(profile, moving(64), BUDGET)) == [1, 2, 1]
     book = open_book(one_after_another(profile), moving(64), BUDGET, accesses_slow=True)

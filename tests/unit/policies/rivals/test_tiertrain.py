@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TierTrain's queues, checked by hand on the step that passes.py defines: a forward and a backward
-pass over six layers. The input of layer k is used in stretches k and 13 - k. Only the gaps of the
-inputs of layers 2, 3 and 4 are long enough for a swap."""
+pass over six layers. The input of layer k is used in stretches k and 13 - k. Only the inputs of
+layers 2, 3 and 4 have a gap between two uses that is long enough for a swap."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """vDNN's offloads and prefetches, checked by hand.
 
 passes.py defines the step: a forward and a backward pass over six layers. The inputs of layers 2, 3
-and 4 have gaps that are long enough for a swap.
+and 4 have gaps between two uses that are long enough for a swap.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_a_slow_offload_delays_the_next_layer() -> None:
     # A transfer takes two seconds. The offloads of inputs 4 and 3 each delay one layer by a second.
     # Input 4 returns in stretches 7 and 8, since stretch 8 alone is too short. Input 3 returns in
     # stretches 6 and 9. Input 2 could return in stretch 10, but no earlier stretch has time for the
-    # rest of its transfer. So input 2 is not offloaded, and a fourth input needs room.
+    # rest of its transfer. So input 2 is not offloaded, and four inputs have to fit in the budget.
     profile, room = passes(), 4 * PAGES * PAGE
     plan = policy("vdnn").plan(profile, moving(32), room)
     verify(plan, profile, room)

@@ -61,8 +61,8 @@ def test_the_queue_counts_a_use_until_its_bits_are_cleared() -> None:
     # skip cell 0, because scans 1 and 3 have raised its level. Scan 5 finds the bit of the third
     # read and does not clear it, so scan 6 finds this bit, too. Scans 1, 3, 5 and 6 count: the
     # temperature is 2 x 4 = 8 (bucket 1), so cell 0 is hot. Without the queue, scans 1, 3 and 4
-    # count: the temperature is 2 x 3 = 6 (bucket 1). At scan 21, scan 1 no longer counts, so
-    # without the queue the temperature is 2 x 2 = 4 (bucket 0).
+    # count: the temperature is 2 x 3 = 6 (bucket 1). Only the last 20 scans count. At scan 21,
+    # without the queue, the temperature is thus 2 x 2 = 4 (bucket 0).
     for used in (1, 0, 1, 1, 0):
         scans.tick(seen([used, 0, 0, 0], [0, 0, 0, 0]))
         plain.tick(seen([used, 0, 0, 0], [0, 0, 0, 0]))

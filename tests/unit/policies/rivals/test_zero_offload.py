@@ -71,7 +71,7 @@ def test_parameters_and_activations_stay_fast() -> None:
     plan = policy("zero-offload+slow").plan(profile, moving(64), ROOM - PAGE)
     verify(plan, profile, ROOM - PAGE)
     assert plan.initial_tier.tolist()[:4].count(1) == 1
-    # The gradient is an activation now.
+    # As an activation, the gradient has to be fast, too, but ROOM is for the parameters only.
     tensors = profile.tensors.copy()
     tensors["kind"][GRADIENT] = Kind.ACTIVATION
     with pytest.raises(SentinelError, match="infeasible as published"):

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Temperatures of pages whose bits stay set until a scan clears them, computed by hand."""
+"""Temperatures of pages whose bits stay set until a scan clears them, computed by hand.
+
+A scan adds 2 to a page's temperature if it finds the accessed bit set, and 3 if it finds the dirty
+bit set (history.py). levels.py describes the levels of pages.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ class Pages:
 def test_bits_that_are_left_alone_count_in_each_scan() -> None:
     pages, tracker = Pages(), Tracker(2)
     pages.written[0] = pages.accessed[0] = True
-    # Page 0 is written before the first scan only; page 1 is never accessed. The scan clears the
-    # bits, and page 0 rises to level 1: scan 2 skips it, and scan 3 finds it idle.
+    # Page 0 is written before scan 1 only; page 1 is never accessed. Scan 1 clears the bits, and
+    # page 0 rises to level 1, so scan 2 skips it. Scan 3 finds it idle.
     assert [pages.scan(tracker) for _ in range(3)] == [[5, 0], [5, 0], [5, 0]]
     # Reads before scans 4 and 6 raise page 0 to levels 1 and 2. Scans 5 and 7 skip the page.
     pages.accessed[0] = True

@@ -46,8 +46,9 @@ def test_after_a_time_out_none_holds_until_the_moves_have_caught_up(process: Pro
     assert not process.barriers.hold(STEP | 3)
     process.header["position"] = STEP | 7
     assert not process.barriers.hold(STEP | 4)
-    # Now the moves have caught up with the time-out at boundary 5. So the barriers hold again,
-    # beginning with boundary 7, the current position.
+    # Now the moves up to boundary 5, where the time-out was found, are complete. So the process
+    # waits at barriers again. But the barriers up to boundary 7, its current position, count as
+    # passed without waiting, so hold() is false until the moves up to boundary 7 are complete.
     assert not process.barriers.hold(STEP | 5)
     process.header["position"] = STEP | 8
     assert not process.barriers.hold(STEP | 6)

@@ -122,7 +122,8 @@ def test_births_are_charged_once_no_barrier_delays_them() -> None:
 def test_unmanaged_bytes_leave_less_of_the_session_s_budget_for_promotions() -> None:
     linked, pages = toy_linked(small_bytes=2 * PAGE), ToyPages()
     profile = toy_profile()
-    # The plan needs 7 pages for the promotion at boundary 2.
+    # The promotion of two pages at boundary 2 raises the plan's charge to 7 pages; the budget is 8.
+    # So with 2 unmanaged pages, only one page can be promoted; with 1 unmanaged page, both can.
     planned = Planned(Shape(1, ""), profile, profile, toy_plan(), 8 * PAGE, 0.0)
     managed = Managed(
         linked.link, planned, two_tiers(1e12), pages.memory, lambda _: None, Patience()

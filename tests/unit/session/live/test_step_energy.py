@@ -61,7 +61,7 @@ def test_steps_are_modelled_without_rapl(process: Linked) -> None:
     found = use.per_step()
     assert found is not None
     waits = THREADS * 100 * WAITING_CORE_W
-    moves = energy_of(TIERS).moved_joules(2e12, 1e12) + 300 * CORE_W  # 10 GB/s
+    moves = energy_of(TIERS).moved_joules(2e12, 1e12) + 300 * CORE_W  # 3 TB at 10 GB/s: 300 s
     least = 5.0 + (waits + moves) / 2
     assert least <= found.joules_per_step < least + CPU_S * CORE_W
 

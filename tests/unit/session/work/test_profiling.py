@@ -467,7 +467,8 @@ def widen(profiled: Profiled) -> Planned:
     assert asked == 1
     assert layout.slots["slack"].any()
     cuts = tuple(layout.cuts.tolist())
-    # The first step with the cuts is not sampled, because its cursors can't be trusted yet.
+    # The first step with the cuts is not sampled: the step before it ran without the layout, so the
+    # cursors of tensors that were born in that step can be wrong (see step_sampler.py).
     first, step, again = varying(3, cuts=cuts)
     assert not identical(step, again)
     profiled.answer(first, train(SMALL, 2, cuts).take_ops())

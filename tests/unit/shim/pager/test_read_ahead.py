@@ -149,8 +149,9 @@ def test_pages_of_a_row_that_begins_earlier_are_owed_no_longer(link: Link) -> No
     function.argtypes, function.restype = (ctypes.c_uint64, ctypes.c_uint64), Rows
     for page in (7, 3, 0):
         found = function(8, page)
-        # All pages before the fault's page are still owed to the stream (see rows.c). No page comes
-        # before page 0, so no page is owed after the fault at page 0.
+        # All pages before the fault's page are "owed": they are still to be fetched for the stream
+        # (the sequence of accesses; see rows.c). No page comes before page 0, so no page is owed
+        # after the fault at page 0.
         assert (found.begin, found.owed) == (page, page)
 
 

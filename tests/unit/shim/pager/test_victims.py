@@ -15,8 +15,9 @@ from tests.unit.waiting import wait
 
 PLANNED, STRAYS, FRAMES = 7000, 9000, 10000
 """Numbers of pages that are planned to be in memory, of pages that are planned to be in the file,
-and of page frames. The planned pages leave more frames than two streams can read ahead. With fewer
-frames, the choice of the evicted pages would depend on the speed of the pager's threads."""
+and of page frames. The planned pages leave more frames than the pager can fill by reading ahead for
+two sequences of accesses. With fewer frames, the choice of the evicted pages would depend on the
+speed of the pager's threads."""
 
 
 def with_plan(start: Callable[..., Paged]) -> Paged:

@@ -63,9 +63,9 @@ void check_huge(void)
 	sampler_epoch(&sampler);
 
 	/*
-	 * The split unarms the pages of the second huge page, so they are unknown. They are then
-	 * armed one by one. The dropped page is unknown too: it may have been accessed between the
-	 * split and the drop.
+	 * The split unarms the pages of the second huge page, so they are unknown. The next epoch
+	 * arms them one by one. The dropped page is unknown too: it may have been accessed between
+	 * the split and the drop.
 	 */
 	target_call(&target, drop_page, second + 5 * PAGE, 0);
 	sampler_epoch(&sampler);

@@ -29,7 +29,7 @@ from .outcome import ARENA_PAGES, HUGE_PAGES, C, Outcome
 from .programs import Program
 
 Pairs = npt.NDArray[np.bool_]
-"""A flag for each pair: [epoch, page]."""
+"""A flag for each pair; the indices are epoch and page."""
 
 SHOWN = 12
 """Maximum number of mistakes of one kind that a verdict quotes."""

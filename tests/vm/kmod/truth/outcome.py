@@ -42,9 +42,9 @@ class Outcome:
     """The results of one program. Row 0 of the arrays is empty, because epochs begin at 1."""
 
     truth: npt.NDArray[np.uint8]
-    """[epoch, page]: TRUTH_* flags of truth.h."""
+    """TRUTH_* flags of truth.h; the indices are epoch and page."""
     marks: npt.NDArray[np.uint16]
-    """[epoch, page]: MARK_* flags of truth.h."""
+    """MARK_* flags of truth.h; the indices are epoch and page."""
     records: npt.NDArray[np.void]
     """Of dtype RECORD."""
     features: int
