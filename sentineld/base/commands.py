@@ -88,7 +88,7 @@ class Commands:
             try:
                 result, error = done.get(timeout=ALIVE_CHECK_S)
             except queue.Empty:
-                if ended():
+                if ended() and done.empty():  # the thread may have ended after the function
                     raise EOFError from None
                 continue
             if error is not None:
