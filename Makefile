@@ -36,9 +36,11 @@ lint: $(VENV)/.dev $(BUILD)/.apt-lint ## Check style, types and the systemd unit
 # The expression for pytest's option -m, which selects the tests to run by their markers.
 SELECT ?= not long and not alone
 
+UNIT ?= tests/unit
+
 .PHONY: unit
 unit: $(VENV)/.torch shim $(BUILD)/promtool ## Run the unit tests
-	$(PYTEST) tests/unit -m "$(SELECT)" $(PYTEST_ARGS)
+	$(PYTEST) $(UNIT) -m "$(SELECT)" $(PYTEST_ARGS)
 
 # Integration tests to run. `make test` runs all of them in three parts: those in AFTER_HOSTILE after
 # the hostile tests, the tests of paged tiers after the first sequence of tests in guests, and the
@@ -124,11 +126,19 @@ test: $(BUILD)/.apt-build vm-tools ## Run lint and all tests except the long one
 	cat $(BUILD)/test-host.log $(BUILD)/test-hostile.log; \
 	exit $$status
 
+# The unit tests of pure functions need most of the CPU time, because of the number of examples. They
+# do not depend on time, so they run beside all other tests, at a lower priority.
+PURE := tests/unit/plan tests/unit/policies tests/unit/simulate
+LONG = SENTINELD_HYPOTHESIS=long $(MAKE) --no-print-directory SELECT="not alone" \
+	PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)"
+
 .PHONY: test-long
-test-long: $(VENV)/.trainer ## Run all tests, including the long ones, with the full number of Hypothesis examples; then run fuzz
+test-long: $(VENV)/.trainer $(VENV)/.torch shim $(BUILD)/promtool ## Run all tests, including the long ones, with the full number of Hypothesis examples; then run fuzz
 	@status=0; \
-	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT="not alone" IMAGES= \
-		PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)" || status=$$?; \
+	nice -n 10 $(LONG) unit UNIT="$(PURE)" >$(BUILD)/test-pure.log 2>&1 & pure=$$!; \
+	$(LONG) test IMAGES= UNIT="tests/unit $(PURE:%=--ignore=%)" || status=$$?; \
+	wait $$pure || status=$$?; \
+	cat $(BUILD)/test-pure.log; \
 	$(MAKE) integration SELECT=alone || status=$$?; \
 	$(MAKE) fuzz || status=$$?; \
 	exit $$status

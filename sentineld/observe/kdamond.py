@@ -165,7 +165,7 @@ def usable(
 
     If a daemon died while it used DAMON, the kdamond that it left behind can be taken over.
 
-    pid: see Kdamond. A kdamond that already has this pid is assumed to be left behind by a daemon.
+    pid: see Kdamond. A kdamond that already watches this pid is assumed to be left by a daemon.
     operations: ADDRESSES or FRAMES.
     """
     count = read_text(kdamonds / "nr_kdamonds")

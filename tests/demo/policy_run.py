@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of a policy's run: start the training, warm it up, time its steps, meter them.
 
-The QEMU plugin counts and keeps its clock only during the timed steps, because it slows the
-emulator down by a factor of 10 to 20.
+The QEMU plugin counts instructions and cache misses and keeps its clock only during the timed
+steps, because the emulator is slower by a factor of 10 to 20 meanwhile.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ not matter which pages of a persistent tensor are fast; the policy takes its fir
 tensors lie in an arena in the order of births, as an allocator would place them. Beginning with the
 first page, the arena's pages alternate between the tiers until the budget is used up. So a tensor
 can be partly fast, and dead tensors' pages stay on their tier for the next tensors. In each turn, a
-tier gets its weight times a number of pages (`turn_pages()`). This number is 1 in the kernel; here
-it is larger if that is necessary to limit the number of regions.
+tier gets as many pages as its weight, multiplied by a factor (`turn_pages()`). The factor is 1 in
+the kernel; here it is larger if that is necessary to limit the number of regions.
 """
 
 from __future__ import annotations

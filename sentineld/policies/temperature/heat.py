@@ -113,8 +113,8 @@ class Heat:
         """End a scan, and find the cold units. accessed: (S,), whether each sampled page was
         accessed. renew() may have been called since begin()."""
         origin = self.units.origin(sample.units)
-        # Units whose bits the scan does not clear are not sampled. They are above the lowest level,
-        # so they count as used.
+        # Units whose bits the scan does not clear are not sampled. They are above the lowest level
+        # of the queue (levels.py), because earlier scans found them used, so they count as used.
         used = sample.scan.examined & ~sample.scan.cleared
         used[sample.sampled] = accessed
         scan = Scan(carried(sample.scan.examined, origin), carried(sample.scan.cleared, origin))

@@ -100,8 +100,8 @@ class Correcting:
         return self.recording
 
     def stop_recording(self) -> None:
-        """Stop recording steps for a correction. This is called when a request begins. Flag.RECORD
-        stays set until the session clears it."""
+        """End the recording that begin_recording() began. This is called when a request begins, or
+        is under way. Flag.RECORD stays set until the session clears it."""
         if self.recording:
             self._link.set_flags(off=protocol.Flag.NO_STALLS)
         self.recording = False

@@ -187,8 +187,8 @@ class Following:
         return self.correcting is not None and self.correcting.begin_recording()
 
     def stop_recording(self) -> None:
-        """Stop recording steps for a correction. This is called when a request begins. Flag.RECORD
-        stays set until the session clears it."""
+        """End the recording that begin_recording() began. This is called when a request begins, or
+        is under way. Flag.RECORD stays set until the session clears it."""
         if self.correcting is not None:
             self.correcting.stop_recording()
 

@@ -241,7 +241,7 @@ class StepSampler:
     @property
     def problem(self) -> SentinelError | None:
         """Why page sampling was given up (there were too many samples); None: it was not given up.
-        If it was, the sampled step must be the step that the framework observed."""
+        If it was given up, only the step that the framework observed can be the sampled step."""
         return None if self._sampling is None else self._sampling.problem
 
     @property

@@ -174,8 +174,8 @@ def test_births_wait_for_the_demotions_that_make_room() -> None:
 
 
 def _in_time(plan: Plan) -> Plan:
-    """The plan, changed so that the state is promoted in stretch 3, after the activation's death:
-    at most 7 pages are charged."""
+    """The plan, changed so that the state is promoted in stretch 3, after the activation's death.
+    If the state's demotion is in time, at most 7 pages are charged; if it is late, up to 9."""
     return moves(plan, move(0, 1, 3, Space.HEAP, 1, 0, 4), move(3, 0, 3, Space.HEAP, 0, 0, 4))
 
 
