@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Temperatures: examples computed by hand, and random ones compared with sums over lists of scans."""
+"""Temperatures: examples computed by hand, and random ones compared with sums over lists."""
 
 from __future__ import annotations
 
