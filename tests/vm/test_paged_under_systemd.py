@@ -31,7 +31,7 @@ from .training import (
     wait,
 )
 
-pytestmark = [pytest.mark.guest, pytest.mark.second]
+pytestmark = [pytest.mark.guest, pytest.mark.second, pytest.mark.long]
 
 PAGED = "/etc/sentineld/config.d/paged.toml"
 ONTO_DISK = f"printf '[tiers]\\npaged = \"{Config().state_dir}\"\\n' > {PAGED}"
@@ -82,6 +82,7 @@ def paging(training: Training) -> dict[str, int]:
 
 
 def test_the_training_is_managed(training: Training) -> None:
+    wait("attached", lambda: not training.in_state("registered"), 480)
     training.process.send_remote("STOP")
     wait("managed", lambda: training.in_state("managed"), 900)
     training.expect_another_step()
