@@ -36,11 +36,11 @@ lint: $(VENV)/.dev $(BUILD)/.apt-lint ## Check style, types and the systemd unit
 # The expression for pytest's option -m, which selects the tests to run by their markers.
 SELECT ?= not long and not alone
 
-UNIT ?= tests/unit
+UNIT_TESTS ?= tests/unit
 
 .PHONY: unit
 unit: $(VENV)/.torch shim $(BUILD)/promtool ## Run the unit tests
-	$(PYTEST) $(UNIT) -m "$(SELECT)" $(PYTEST_ARGS)
+	$(PYTEST) $(UNIT_TESTS) -m "$(SELECT)" $(PYTEST_ARGS)
 
 # Integration tests to run. `make test` runs all of them in three parts: those in AFTER_HOSTILE after
 # the hostile tests, the tests of paged tiers after the first sequence of tests in guests, and the
@@ -135,8 +135,8 @@ LONG = SENTINELD_HYPOTHESIS=long $(MAKE) --no-print-directory SELECT="not alone"
 .PHONY: test-long
 test-long: $(VENV)/.trainer $(VENV)/.torch shim $(BUILD)/promtool ## Run all tests, including the long ones, with the full number of Hypothesis examples; then run fuzz
 	@status=0; \
-	nice -n 10 $(LONG) unit UNIT="$(PURE)" >$(BUILD)/test-pure.log 2>&1 & pure=$$!; \
-	$(LONG) test IMAGES= UNIT="tests/unit $(PURE:%=--ignore=%)" || status=$$?; \
+	nice -n 10 $(LONG) unit UNIT_TESTS="$(PURE)" >$(BUILD)/test-pure.log 2>&1 & pure=$$!; \
+	$(LONG) test IMAGES= UNIT_TESTS="tests/unit $(PURE:%=--ignore=%)" || status=$$?; \
 	wait $$pure || status=$$?; \
 	cat $(BUILD)/test-pure.log; \
 	$(MAKE) integration SELECT=alone || status=$$?; \
