@@ -105,6 +105,7 @@ def test_its_pages_are_written_and_read_back(training: Training) -> None:
 
 
 def test_the_losses_equal_those_of_an_unpaged_run(training: Training) -> None:
+    training.process.send_remote("CONT")
     training.end()
     losses = training.losses()
     assert len(losses) > 1
