@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sentineld.base.stderr import discard_output
+
 
 @contextmanager
 def silent_stdout() -> Iterator[None]:
@@ -22,9 +24,7 @@ def silent_stdout() -> Iterator[None]:
     flush(None)
     saved_fd = os.dup(1)
     try:
-        null_fd = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null_fd, 1)
-        os.close(null_fd)
+        discard_output(1)
         yield
     finally:
         flush(None)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def make(target: str, stage: Path) -> None:
-    """Make a target, with the umask of a root user whose files nobody else may read."""
+    """Make a target, with a umask that lets no other user read new files."""
     command = ["make", target, f"DESTDIR={stage}", f"SYSTEM_PYTHON={sys.executable}"]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=300, umask=0o077
