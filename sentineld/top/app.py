@@ -338,6 +338,8 @@ class TopApp(App[None]):
             self._poller.choose(key)
 
     def _show(self) -> None:
+        if not self.is_running:
+            return  # as in _show_note()
         width = self._columns - PADDING_COLUMNS
         self._show_note()
         self._update("keys", [keys_line(KEYS, width)])
@@ -379,8 +381,8 @@ class TopApp(App[None]):
     def _show_note(self) -> None:
         """Show the line above the keys: a warning if the daemon does not answer, the result of the
         last action, or an action that is under way."""
-        if not self.screen_stack:
-            return  # the timer can call this once more, after the screens have been removed
+        if not self.is_running:
+            return  # the timer and messages can call this while textual removes the widgets
         silent_s = time.monotonic() - self._answered_s
         stale = self.error is not None or silent_s > self._patience_s
         self.set_class(stale, "stale")

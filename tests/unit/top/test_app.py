@@ -6,6 +6,7 @@ tests/integration/test_top.py runs the view with a real daemon and a training.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.top.app import Ended
 from tests.unit.top.answers import IDLE, LATER, TRAINING, FakeDaemon, session, status
 from tests.unit.top.watching import HOUR_S, View, check_screen, watch
 
@@ -176,6 +178,19 @@ def test_a_tree_and_its_root_under_the_shim_are_two_sessions(daemon: FakeDaemon)
         await view.press("space")
         await view.until_shown(f"tree of {TRAINING}: its session has ended")
         assert f"process {TRAINING} is managed" in view.text()
+
+    watch(daemon, scenario)
+
+
+def test_results_that_arrive_while_the_view_ends_are_ignored(daemon: FakeDaemon) -> None:
+    async def arrive(view: View) -> None:
+        while view.app.post_message(Ended(TRAINING, "done")):
+            await asyncio.sleep(0)
+
+    async def scenario(view: View) -> None:
+        task = asyncio.create_task(arrive(view))
+        await view.until_shown("done")
+        assert not task.done()
 
     watch(daemon, scenario)
 
