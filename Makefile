@@ -127,18 +127,22 @@ test: $(BUILD)/.apt-build vm-tools ## Run lint and all tests except the long one
 	exit $$status
 
 # The unit tests of pure functions need most of the CPU time, because of the number of examples. They
-# do not depend on time, so they run beside all other tests, at a lower priority.
-PURE := tests/unit/plan tests/unit/policies tests/unit/simulate
-LONG = SENTINELD_HYPOTHESIS=long $(MAKE) --no-print-directory SELECT="not alone" \
+# do not depend on time, so they run beside all other tests, at a lower priority, with one process
+# for each of these directories.
+PURE := plan policies simulate
+LONG = env SENTINELD_HYPOTHESIS=long $(MAKE) --no-print-directory SELECT="not alone" \
 	PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)"
 
 .PHONY: test-long
 test-long: $(VENV)/.trainer $(VENV)/.torch shim $(BUILD)/promtool ## Run all tests, including the long ones, with the full number of Hypothesis examples; then run fuzz
-	@status=0; \
-	nice -n 10 $(LONG) unit UNIT_TESTS="$(PURE)" >$(BUILD)/test-pure.log 2>&1 & pure=$$!; \
-	$(LONG) test IMAGES= UNIT_TESTS="tests/unit $(PURE:%=--ignore=%)" || status=$$?; \
-	wait $$pure || status=$$?; \
-	cat $(BUILD)/test-pure.log; \
+	@status=0; pure=(); \
+	for tests in $(PURE); do \
+		nice -n 10 $(LONG) unit UNIT_TESTS=tests/unit/$$tests >$(BUILD)/test-$$tests.log 2>&1 & \
+		pure+=($$!); \
+	done; \
+	$(LONG) test IMAGES= UNIT_TESTS="tests/unit $(PURE:%=--ignore=tests/unit/%)" || status=$$?; \
+	for process in $${pure[@]}; do wait $$process || status=$$?; done; \
+	cat $(PURE:%=$(BUILD)/test-%.log); \
 	$(MAKE) integration SELECT=alone || status=$$?; \
 	$(MAKE) fuzz || status=$$?; \
 	exit $$status
