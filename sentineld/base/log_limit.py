@@ -37,7 +37,8 @@ class LogLimit(logging.Filter):
     the limit says that further lines will be left out. In the next period, a statement's first line
     gives the number of that statement's lines that were left out because of SITE_LINES. The first
     line of the next period, no matter which statement writes it, gives the number of lines that
-    were left out because of LINES.
+    were left out because of LINES. This number includes the unreported lines of statements that
+    have written no line for a whole period; the limit forgets these statements.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +49,7 @@ class LogLimit(logging.Filter):
         """Needed, because the module logging calls filter() from all threads without a lock."""
         self._sites: dict[tuple[str, int, object], _Count] = {}
         self._total = _Count(clock())
-        self._unreported = 0  # lines left out because of LINES, not reported yet
+        self._unreported = 0  # lines left out that their own statement will not report
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write the line; may append a remark to it."""
@@ -58,13 +59,7 @@ class LogLimit(logging.Filter):
     def _passes(self, record: logging.LogRecord) -> bool:
         now_s = self._clock()
         if now_s - self._total.began_s >= PERIOD_S:
-            self._unreported += self._total.left_out
-            self._total = _Count(now_s)
-            self._sites = {
-                site: count
-                for site, count in self._sites.items()
-                if count.left_out or now_s - count.began_s < PERIOD_S
-            }
+            self._begin_period(now_s)
         if self._total.lines >= LINES:
             self._total.left_out += 1
             return False
@@ -87,3 +82,15 @@ class LogLimit(logging.Filter):
         if count.lines == SITE_LINES or self._total.lines == LINES:
             record.msg = f"{record.msg}{_WARNING}"
         return True
+
+    def _begin_period(self, now_s: float) -> None:
+        """Begin a period of all lines, and forget the counts that are not needed any more."""
+        ended, self._total = self._total, _Count(now_s)
+        self._unreported += ended.left_out
+        for site, count in list(self._sites.items()):
+            if now_s - count.began_s < PERIOD_S:
+                continue
+            if count.left_out and count.began_s >= ended.began_s:
+                continue  # the statement can report its number in the period that begins now
+            self._unreported += count.left_out
+            del self._sites[site]

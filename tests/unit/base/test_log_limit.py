@@ -20,7 +20,8 @@ class Lines(logging.Handler):
         super().__init__()
         self.now_s = 0.0
         self.lines: list[str] = []
-        self.addFilter(LogLimit(lambda: self.now_s))
+        self.limit = LogLimit(lambda: self.now_s)
+        self.addFilter(self.limit)
         self.log = logging.Logger("test")
         self.log.addHandler(self)
 
@@ -72,6 +73,21 @@ def test_all_lines_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> Non
         "line 0 of user 5000 (900 lines of all kinds were left out)",
         "line 1 of user 5000",
     ]
+
+
+def test_counts_of_users_whose_lines_have_ended_are_forgotten_but_their_lines_reported() -> None:
+    log = Lines()
+    for uid in range(50):
+        log.write(SITE_LINES + 2, uid)
+    for _ in range(3):
+        log.now_s += PERIOD_S
+        log.write(1, uid=5000)
+    assert log.lines[-3:] == [
+        "line 0 of user 5000",
+        "line 0 of user 5000 (100 lines of all kinds were left out)",
+        "line 0 of user 5000",
+    ]
+    assert len(log.limit._sites) == 1
 
 
 def test_lines_of_several_threads_are_counted_one_at_a_time() -> None:
