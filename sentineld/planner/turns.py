@@ -26,18 +26,21 @@ class Turns:
 
     @contextmanager
     def turn(self, owner: int) -> Iterator[None]:
-        """Wait for a place, and hold it within the with statement."""
+        """Wait for a place, and hold it within the with statement.
+
+        An exception that ends the wait, such as KeyboardInterrupt, takes the thread out of the
+        queue.
+        """
         admitted = threading.Event()
-        with self._lock:
-            self._waiting.setdefault(owner, deque()).append(admitted)
-            self._admit()
-        admitted.wait()
         try:
+            with self._lock:
+                self._waiting.setdefault(owner, deque()).append(admitted)
+                self._admit()
+            admitted.wait()
             yield
         finally:
             with self._lock:
-                self._free += 1
-                self._admit()
+                self._end(owner, admitted)
 
     def waiting(self) -> int:
         """The number of threads that wait for a place."""
@@ -51,3 +54,15 @@ class Turns:
             self._free -= 1
             if threads:
                 self._waiting[owner] = threads
+
+    def _end(self, owner: int, admitted: threading.Event) -> None:
+        """Free the place of a thread that was admitted; otherwise, end its wait."""
+        if admitted.is_set():
+            self._free += 1
+            self._admit()
+            return
+        threads = self._waiting.get(owner, deque())
+        if admitted in threads:
+            threads.remove(admitted)
+        if not threads:
+            self._waiting.pop(owner, None)

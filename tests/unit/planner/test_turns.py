@@ -87,3 +87,39 @@ def test_an_error_within_a_turn_frees_the_place() -> None:
         raise ValueError("within")
     with turns.turn(MODEST):
         pass
+
+
+class Interrupted(threading.Event):
+    """An event whose wait is interrupted."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        raise KeyboardInterrupt
+
+
+def interrupt_a_wait(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Event", Interrupted)
+        with pytest.raises(KeyboardInterrupt), turns.turn(GREEDY):
+            pass
+
+
+def test_an_interrupted_wait_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns(1)
+    with turns.turn(MODEST):
+        interrupt_a_wait(turns, monkeypatch)
+        assert turns.waiting() == 0
+    threads = Threads(turns)
+    threads.start("later", MODEST)
+    wait(lambda: threads.begun == ["later"])
+    threads.release("later")
+    threads.join()
+
+
+def test_an_interrupt_after_the_admission_frees_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns(1)
+    interrupt_a_wait(turns, monkeypatch)
+    threads = Threads(turns)
+    threads.start("later", MODEST)
+    wait(lambda: threads.begun == ["later"])
+    threads.release("later")
+    threads.join()
