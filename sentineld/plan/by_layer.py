@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,23 +52,11 @@ def bytes_by_layer(
     dead tensors, and of persistent tensors that the step does not access, belong to no layer. A
     page that several tensors share is counted once for each of these tensors.
     """
-    count = profile.stretch_count
-    if not count:
-        return []
-    space, offset = places(plan, profile)
-    first, size = offset // profile.page_bytes, tensor_pages(profile)
-    birth, length = lifetimes(profile)
-    home = _home_stretches(profile)
-    alive = (pages.stretch - birth) % count < length
     names = _stretch_names(profile)
     found: dict[str, Integers] = {}
-    order = np.flatnonzero(alive & (space >= 0) & (home >= 0))
-    for tensor in order[np.argsort(home[order], kind="stable")].tolist():
-        held = pages.tiers[Space(int(space[tensor]))]
-        held = held[first[tensor] : first[tensor] + size[tensor]]
-        tiers = np.bincount(held, minlength=tier_count)[:tier_count]
-        name = names[home[tensor]]
-        found[name] = found.get(name, 0) + tiers
+    for home, space, held in _tensors_of_layers(plan, profile, pages.stretch):
+        tiers = np.bincount(pages.tiers[space][held], minlength=tier_count)[:tier_count]
+        found[names[home]] = found.get(names[home], 0) + tiers
     return [
         LayerBytes(name, tuple((tiers * profile.page_bytes).tolist()))
         for name, tiers in found.items()
@@ -76,16 +64,35 @@ def bytes_by_layer(
     ]
 
 
-def other_bytes(
-    profile: Profile, pages: PageTiers, layers: Sequence[LayerBytes], tier_count: int
-) -> list[int]:
+def other_bytes(plan: Plan, profile: Profile, pages: PageTiers, tier_count: int) -> list[int]:
     """Resident bytes on each tier that belong to none of the layers."""
-    held = sum(
-        np.bincount(tiers, minlength=tier_count)[:tier_count] for tiers in pages.tiers.values()
+    others = {space: np.ones(len(tiers), np.bool_) for space, tiers in pages.tiers.items()}
+    for _, space, held in _tensors_of_layers(plan, profile, pages.stretch):
+        others[space][held] = False
+    left = sum(
+        np.bincount(tiers[others[space]], minlength=tier_count)[:tier_count]
+        for space, tiers in pages.tiers.items()
     )
-    counted = sum(np.array(one.bytes_by_tier) for one in layers)
-    left = np.maximum(held * profile.page_bytes - counted, 0)
-    return [int(size) for size in left]
+    return [int(size) for size in np.asarray(left) * profile.page_bytes]
+
+
+def _tensors_of_layers(
+    plan: Plan, profile: Profile, stretch: int
+) -> Iterator[tuple[int, Space, slice]]:
+    """For each live tensor that belongs to a layer: a stretch of this layer, the tensor's space and
+    its pages there; in the order of these stretches."""
+    count = profile.stretch_count
+    if not count:
+        return
+    space, offset = places(plan, profile)
+    first, size = offset // profile.page_bytes, tensor_pages(profile)
+    birth, length = lifetimes(profile)
+    home = _home_stretches(profile)
+    alive = (stretch - birth) % count < length
+    order = np.flatnonzero(alive & (space >= 0) & (home >= 0))
+    for tensor in order[np.argsort(home[order], kind="stable")].tolist():
+        held = slice(int(first[tensor]), int(first[tensor] + size[tensor]))
+        yield int(home[tensor]), Space(int(space[tensor])), held
 
 
 def _home_stretches(profile: Profile) -> Integers:

@@ -150,7 +150,7 @@ def residency_by_layer(session: Session) -> dict[str, Any]:
     return {
         "stretch": pages.stretch,
         "layers": [{"layer": one.layer, "bytes": list(one.bytes_by_tier)} for one in layers],
-        "other_bytes": other_bytes(managed.profile, pages, layers, tier_count),
+        "other_bytes": other_bytes(managed.plan, managed.profile, pages, tier_count),
     }
 
 

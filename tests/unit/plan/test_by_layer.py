@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from sentineld.model.plan import Space
+from sentineld.model.profile import Profile
 from sentineld.model.protocol import Boundary
 from sentineld.plan.by_layer import LayerBytes, PageTiers, bytes_by_layer, other_bytes
 from sentineld.plan.residency import ABSENT
@@ -25,6 +26,10 @@ def by_layer(pages: PageTiers) -> dict[str, tuple[int, ...]]:
     return {row.layer: tuple(size // PAGE for size in row.bytes_by_tier) for row in rows}
 
 
+def others(pages: PageTiers, profile: Profile | None = None) -> list[int]:
+    return other_bytes(toy_plan(), profile or toy_profile(), pages, 2)
+
+
 def test_live_tensors_count_for_the_layer_of_their_birth_or_first_access() -> None:
     # In stretch 1 the scratch tensor is dead, but its page stays in the pool.
     pages = tiers(1, [0, 0, 0, ABSENT, ABSENT], [1, 1, 1, 0, 0, 0])
@@ -33,8 +38,7 @@ def test_live_tensors_count_for_the_layer_of_their_birth_or_first_access() -> No
         ("block", (2, 0)),  # the parameter
         ("(optimizer)", (1, 3)),  # the state
     ]
-    rows = bytes_by_layer(toy_plan(), toy_profile(), pages, 2)
-    assert other_bytes(toy_profile(), pages, rows, 2) == [PAGE, 0]
+    assert others(pages) == [PAGE, 0]
 
 
 def test_forward_and_backward_of_a_module_are_one_layer() -> None:
@@ -45,13 +49,16 @@ def test_forward_and_backward_of_a_module_are_one_layer() -> None:
 def test_absent_pages_and_pages_outside_the_maps_count_nothing() -> None:
     pages = tiers(1, [ABSENT] * 5, [ABSENT] * 4)
     assert by_layer(pages) == {}
-    assert other_bytes(toy_profile(), pages, [], 2) == [0, 0]
+    assert others(pages) == [0, 0]
 
 
-def test_bytes_that_several_tensors_share_are_not_subtracted_twice() -> None:
+def test_a_page_that_two_layers_share_is_subtracted_once_from_the_other_pages() -> None:
+    profile = toy_profile()
+    profile.tensors["address"][4] = profile.tensors["address"][3]  # parameter and state
     pages = tiers(1, [ABSENT] * 5, [0] * 6)
-    rows = [LayerBytes("block", (8 * PAGE, 0))]
-    assert other_bytes(toy_profile(), pages, rows, 2) == [0, 0]
+    rows = bytes_by_layer(toy_plan(), profile, pages, 2)
+    assert rows == [LayerBytes("block", (2 * PAGE, 0)), LayerBytes("(optimizer)", (4 * PAGE, 0))]
+    assert others(pages, profile) == [2 * PAGE, 0]
 
 
 def test_a_cut_continues_the_stretch_before_it() -> None:
@@ -66,4 +73,4 @@ def test_a_tensor_without_accesses_counts_for_no_layer() -> None:
     profile = replace(toy_profile(), accesses=toy_profile().accesses[:0])
     pages = tiers(1, [ABSENT] * 5, [0] * 6)
     assert bytes_by_layer(toy_plan(), profile, pages, 2) == []
-    assert other_bytes(profile, pages, [], 2) == [6 * PAGE, 0]
+    assert others(pages, profile) == [6 * PAGE, 0]
