@@ -172,9 +172,12 @@ class Probing:
             return self._probes.counters() if self._probes is not None else None
 
     def close(self) -> None:
-        """Detach the probes."""
+        """Detach the probes. Recordings that have not ended keep their faults so far."""
         with self._lock:
             self._closed = True
             if self._probes is not None:
+                dropped = self._dropped()
+                for faults in self._faults.values():
+                    faults.lost += dropped  # stop_recording() cannot read this number any more
                 self._probes.close()
                 self._probes = None

@@ -137,6 +137,20 @@ def test_only_losses_during_the_recording_count(probes: Probes) -> None:
     assert users.stop_recording(OWN).lost == 3
 
 
+def test_a_recording_that_ends_after_the_probes_has_their_losses(probes: Probes) -> None:
+    users = Probing()
+    users.load(1.0)
+    probes.dropped = 100
+    users.record(OWN)
+    probes.ring = [faults(1)]
+    users.collect(OWN, 0)
+    probes.dropped = 103
+    users.close()
+    recorded = users.stop_recording(OWN)
+    assert recorded.rows["time_ns"].tolist() == [1]
+    assert recorded.lost == 3
+
+
 def test_a_process_that_the_probes_cannot_watch_is_only_not_counted(
     probes: Probes, caplog: pytest.LogCaptureFixture
 ) -> None:
