@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,9 +40,8 @@ class LiveTensor(NamedTuple):
 class LiveTable:
     """The tensors that are live after the ring records processed so far, by address."""
 
-    def __init__(self, live: Iterable[tuple[int, int]] = ()) -> None:
-        """live: (address, bytes) of tensors allocated before the ring's first record."""
-        self._entries = {address: LiveTensor(size, None, 0) for address, size in live}
+    def __init__(self) -> None:
+        self._entries: dict[int, LiveTensor] = {}
 
     def entries(self) -> dict[int, LiveTensor]:
         """A copy of the table."""
@@ -117,9 +116,8 @@ class Step:
 class StepCutter:
     """Splits ring records into complete steps. Needs all records of the ring, in order."""
 
-    def __init__(self, live: Iterable[tuple[int, int]] = ()) -> None:
-        """live: (address, bytes) of tensors allocated before the ring's first record, if known."""
-        self._table = LiveTable(live)
+    def __init__(self) -> None:
+        self._table = LiveTable()
         self._parts: list[Records] = []
         """The current step's records from its STEP record on; empty if this record was not seen."""
         self._gathered = 0

@@ -99,8 +99,10 @@ def test_live_table_drops_tensors_that_the_shim_does_not_list() -> None:
     # address   0x1000  0x2000
     # table     A       B
     # listed    -       B          with another size, which replaces the size in the table
-    table = LiveTable([(0x1000, PAGE), (0x2000, PAGE)])
-    listed = np.zeros(1, run(1).take_records().dtype)
-    listed["address"], listed["bytes"] = 0x2000, 2 * PAGE
+    table = LiveTable()
+    listed = np.zeros(2, run(1).take_records().dtype)
+    listed["address"], listed["bytes"] = (0x1000, 0x2000), PAGE
     table.begin_step(listed)
+    listed["bytes"][1] = 2 * PAGE
+    table.begin_step(listed[1:])
     assert {a: e.bytes for a, e in table.entries().items()} == {0x2000: 2 * PAGE}
