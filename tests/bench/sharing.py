@@ -9,7 +9,8 @@ slowdowns at a few budgets only (CURVE_SHARES in that file). Slowdowns at budget
 simulated points are interpolated. For each tested division, its sum of slowdowns is divided by that
 of the best division. The CHECKED divisions with the largest quotients are also simulated at exactly
 their budgets.
-Writes build/bench/sharing.json. The exit status is 1 if a goal is missed.
+Writes build/bench/sharing.json. The exit status is 1 if a goal is missed, and 2 if there is no
+division to compare.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tests.bench.figures import table
 from tests.bench.models import MODELS
 from tests.bench.policies import BENCH, record_missing, step_of
 from tests.bench.policy_figures import Row, claim
-from tests.bench.results import write
+from tests.bench.results import say, write
 from tests.bench.traces import TRACES
 
 POLICY = "auto"
@@ -154,6 +155,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=BENCH / "sharing.json")
     arguments = parser.parse_args()
     folder, models = arguments.traces, arguments.models
+    if len(models) < min(COUNTS):
+        parser.error(f"--models: at least {min(COUNTS)} models are needed to divide a budget")
     record_missing(folder, models)
     paths = [folder / f"{model}.npz" for model in models]
     with ProcessPoolExecutor(arguments.jobs) as pool:
@@ -165,9 +168,10 @@ def main() -> None:
         for chosen in combinations(models, count)
         for share in SIZES
     ]
-    # If the shared budget is too small, some trace has no plan, so no division is possible.
-    possible = [row for row in rows if row["best_sum"] < math.inf]
-    possible.sort(key=lambda row: row["sum"] / row["best_sum"], reverse=True)
+    possible = possible_rows(rows)
+    if not possible:
+        say("error: every shared budget is too small for the traces: some trace has no plan")
+        sys.exit(2)
     for row in possible[:CHECKED]:
         row["simulated_sum"] = simulated_sum(row, folder)
     goals = goals_of(possible)
@@ -183,8 +187,16 @@ def main() -> None:
     sys.exit(0 if all(goals.values()) else 1)
 
 
+def possible_rows(rows: Iterable[Row]) -> list[Row]:
+    """The rows for which some division gives each trace a plan. Those that deviate most from the
+    best division come first."""
+    found = [row for row in rows if row["best_sum"] < math.inf]
+    return sorted(found, key=lambda row: row["sum"] / row["best_sum"], reverse=True)
+
+
 def goals_of(rows: Sequence[Row]) -> dict[str, bool]:
-    """The goals, with the measured values in their texts, and whether each holds."""
+    """The goals, with the measured values in their texts, and whether each holds. rows: at least
+    one."""
     best = max(max(row["sum"], row.get("simulated_sum", 0.0)) / row["best_sum"] for row in rows)
     equal = max(row["sum"] / row["equal_sum"] for row in rows)
     relative = max(row["worst_relative"] for row in rows)
