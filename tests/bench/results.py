@@ -16,11 +16,14 @@ Json = dict[str, Any]
 
 
 def earlier_models(output: Path, settings: Json) -> Json:
-    """Return the file's results by model. Raises RuntimeError if the file has other settings."""
+    """Return the file's results by model. Raises RuntimeError if the file has other settings or no
+    results."""
     try:
         found = json.loads(output.read_text())
     except FileNotFoundError:
         return {}
+    except ValueError as error:
+        raise RuntimeError(f"{output} has no results: {error}; remove it") from error
     if found["settings"] != settings:
         raise RuntimeError(f"{output} has other settings: {found['settings']}")
     models: Json = found["raw"]

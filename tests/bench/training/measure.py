@@ -97,7 +97,7 @@ def seconds(used: list[Usage]) -> Json:
 
 def measure(model: str, settings: Settings, say: Callable[[str], None]) -> Json:
     """Return the raw figures for figures.rows(). Raises RuntimeError, OSError or SentinelError if
-    the model cannot be measured."""
+    the model cannot be measured, for example because it is not managed under ALL_FAST."""
     birth_ns = births_on(settings.cpu)
     results: dict[str, Json] = {}
     losses: dict[str, list[str]] = {}
@@ -114,6 +114,8 @@ def measure(model: str, settings: Settings, say: Callable[[str], None]) -> Json:
             results[policy_name] = {"note": note}
             if not note:
                 measurements[policy_name] = Measurement(managed)
+        if ALL_FAST not in measurements:
+            raise RuntimeError(f"{model} under {ALL_FAST}: {results[ALL_FAST]['note']}")
         order = list(measurements)
         for turn in range(settings.rounds):
             for policy_name in order:
@@ -123,8 +125,6 @@ def measure(model: str, settings: Settings, say: Callable[[str], None]) -> Json:
         for policy_name, measurement in measurements.items():
             results[policy_name] = measurement.result()
             losses[policy_name] = measurement.managed.training.losses
-    if ALL_FAST not in measurements:
-        raise RuntimeError(f"{model} under {ALL_FAST}: {results[ALL_FAST]['note']}")
     plain = plain_losses(model, max(map(len, losses.values())), settings.cpu)
     fast_s = median(results[ALL_FAST]["step_s"])
     tiers = preset_tiers(settings.tiers, 1)
