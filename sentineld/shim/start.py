@@ -75,6 +75,7 @@ class Start:
             return
         client = Client(self.socket_path)
         try:
+            require_numpy()
             require_interposed(native, torch)
             native.enable(True)
             self._shim = hook(native, client, str(torch.__version__))
@@ -91,6 +92,17 @@ class Start:
     def _unmanaged(self, reason: str) -> None:
         self.managed = False
         say(f"running unmanaged: {reason}")
+
+
+def require_numpy() -> None:
+    """Raise ShimUnavailableError if numpy, which the modules with the hooks need, is missing."""
+    try:
+        importlib.import_module("numpy")
+    except ImportError as error:
+        reason = (str(error).strip().splitlines() or ["no message"])[0]
+        raise ShimUnavailableError(
+            f"numpy cannot be imported: {reason} (pip install numpy; Debian: python3-numpy)"
+        ) from error
 
 
 def hook(native: Native, client: Client, torch_version: str) -> Shim:

@@ -67,6 +67,22 @@ def test_a_torch_that_the_hooks_do_not_fit_runs_unmanaged(torch_folder: Path) ->
     assert errors.startswith(PREFIX + "the hooks do not fit this torch: AttributeError: ")
 
 
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("No module named 'numpy'", "No module named 'numpy'"),
+        ("\n\nlibopenblas.so is missing\n\nTry to ...\n", "libopenblas.so is missing"),
+        ("", "no message"),
+    ],
+)
+def test_without_numpy_it_says_so(torch_folder: Path, message: str, reason: str) -> None:
+    (torch_folder / "numpy.py").write_text(f"raise ImportError({message!r})\n")
+    output, errors = run("start.arm(); import torch; print(start.managed)", torch_folder)
+    assert output == "False\n"
+    hint = "(pip install numpy; Debian: python3-numpy)"
+    assert errors == f"{PREFIX}numpy cannot be imported: {reason} {hint}\n"
+
+
 def test_torch_imported_before_is_too_late(torch_folder: Path) -> None:
     output, errors = run("import torch; start.arm(); print(start.managed)", torch_folder)
     assert (output, errors) == ("False\n", PREFIX + "torch was imported before sentineld.shim\n")
