@@ -82,10 +82,10 @@ void series_pages(struct series *series, uint32_t *cost, uint64_t count)
 	if (!empty)
 		empty = empty_cost();
 	for (uint64_t i = 0; i < count; i++)
-		sum += cost[i] - empty;
+		sum += (double)cost[i] - empty; /* a cost can be less than `empty` */
 	qsort(cost, count, sizeof(*cost), ascending);
 	series->mean[series->rounds] = sum / count;
-	series->median[series->rounds++] = cost[count / 2] - empty;
+	series->median[series->rounds++] = (double)cost[count / 2] - empty;
 }
 
 void series_call(struct series *series, uint64_t counted, uint64_t count)
