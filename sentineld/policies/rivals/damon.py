@@ -123,7 +123,12 @@ class Schemes:
         cold = cold[np.argsort(score[cold], kind="stable")]
         elapsed_s, self._before_ns = (now_ns - self._before_ns) / 1e9, now_ns
         capacity = observation.capacity_pages
-        down = max(int(capacity * self._free_goal) - observation.free_pages, 0)
+        # The quota is charged only for the demotions that exchange() can request, as in the kernel.
+        down = min(
+            int(capacity * self._free_goal) - observation.free_pages,
+            int(observation.fast[cold].sum()),
+            observation.move_pages // 2,
+        )
         headroom = int(capacity * (1 - USED_GOAL))
         found = exchange(observation, hot, cold, self._granted(1, elapsed_s, down), headroom)
         up = total(request for request in found if request.tier == 0)

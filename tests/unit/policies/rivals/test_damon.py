@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from sentineld.plan.policy import MoveRequest, Observation
@@ -59,3 +61,15 @@ def test_the_quota_limits_both_directions() -> None:
     assert schemes.tick(seen(0.5, hot, free=40)) == [MoveRequest(2, 1, 1), MoveRequest(0, 0, 2)]
     unlimited = Schemes(1.0, 0.05, None)
     assert unlimited.tick(seen(0.0, hot)) == [MoveRequest(2, 1, 10), MoveRequest(0, 0, 7)]
+
+
+def test_only_pages_that_are_moved_are_charged_to_the_quota() -> None:
+    # The goal is 50 free pages, but at first, all fast pages are accessed. The quota of the first
+    # second, 2 pages, remains for cell 2, which is idle at 0.5 s.
+    schemes = Schemes(1.0, 0.05, 2.0 * PAGE_BYTES)
+    assert schemes.tick(seen(0.0, [9, 1, 1, 0])) == []
+    assert schemes.tick(seen(0.5, [9, 1, 0, 0])) == [MoveRequest(2, 1, 2)]
+    # At most half of the pages that can be moved are demoted: one page at 1.5 s.
+    few = replace(seen(1.5, [9, 1, 0, 0]), move_pages=2)
+    assert schemes.tick(few) == [MoveRequest(2, 1, 1)]
+    assert schemes.tick(seen(1.5, [9, 1, 0, 0])) == [MoveRequest(2, 1, 1)]
