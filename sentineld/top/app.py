@@ -26,6 +26,7 @@ from sentineld.profile.trace_file import require_writable
 from sentineld.top.actions import detach, meter, switch
 from sentineld.top.dialogs import Confirm, Help, Prompt
 from sentineld.top.drawing import (
+    COLUMNS_MIN,
     DIALOG_COLUMNS_MAX,
     DIALOG_EDGE_COLUMNS,
     PADDING_COLUMNS,
@@ -131,7 +132,7 @@ class TopApp(App[None]):
 
     def on_mount(self) -> None:
         """Begin to poll."""
-        self._columns = self.size.width
+        self._columns = max(self.size.width, COLUMNS_MIN)
         self._main.query_one("#sessions").focus()
         self._poller.start()
         self.set_interval(1.0, self._show_note)
@@ -143,7 +144,7 @@ class TopApp(App[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         """Fit the texts to the width in `event`; App.size changes only after this call."""
-        self._columns = event.size.width
+        self._columns = max(event.size.width, COLUMNS_MIN)
         self._show()
 
     def on_updated(self, message: Updated) -> None:
@@ -363,18 +364,17 @@ class TopApp(App[None]):
 
     def _show_chosen(self) -> None:
         assert self.reading is not None
-        width = self._columns
         session = self.reading.session(self._chosen)
         if session is None:
             self._update("details", [(Span(NO_SESSIONS),)])
         else:
             rates = self._history.rates(session.key)
-            self._update("details", detail_lines(session, rates, width - PADDING_COLUMNS))
+            self._update("details", detail_lines(session, rates, self._columns - PADDING_COLUMNS))
         table = self._main.query_one("#layers", DataTable)
         residency = self._residency
         table.display = residency is not None and residency.key == self._chosen
         if residency is not None and table.display:
-            columns = layer_columns(width - SCROLLBAR_COLUMNS)
+            columns = layer_columns(self._columns - SCROLLBAR_COLUMNS)
             rows = [(str(at), cells) for at, cells in enumerate(layer_rows(residency, columns))]
             fill(table, columns, rows)
 

@@ -31,6 +31,8 @@ ModalScreen { align: center middle; }
 """The layout from top to bottom. The table of layers takes the lines that the other widgets leave
 free."""
 
+COLUMNS_MIN = 10
+"""The texts are made for at least this width. A narrower terminal shows only parts of them."""
 PADDING_COLUMNS = 2
 """Columns that the texts leave free on the left and on the right, in total."""
 SCROLLBAR_COLUMNS = 1

@@ -55,6 +55,21 @@ def test_screens(daemon: FakeDaemon, columns: int, lines: int) -> None:
     watch(daemon, scenario, (columns, lines))
 
 
+@pytest.mark.parametrize("columns", [1, 6])
+def test_a_very_narrow_terminal_is_no_error(daemon: FakeDaemon, columns: int) -> None:
+    async def scenario(view: View) -> None:
+        await view.press("question_mark")
+        await view.press("escape", "b", "escape")
+        assert view.app.is_running
+        await view.pilot.resize_terminal(80, 24)
+        await settle(view)
+        assert "48.0 MiB" in view.text()
+        await view.pilot.resize_terminal(columns, 24)
+        await view.pilot.pause()
+
+    watch(daemon, scenario, (columns, 24))
+
+
 def is_grey(colour: str) -> bool:
     """Whether the amounts of red, green and blue are nearly equal."""
     shares = [int(colour[at : at + 2], 16) for at in (0, 2, 4)]
