@@ -5,8 +5,11 @@
 #include "evict.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "arrivals.h"
 #include "checksum.h"
@@ -29,13 +32,26 @@
    so many evictions takes less than a millisecond; a birth or fault may have to wait that long. */
 #define LOCKED_PAGES 1024u
 
-/* Write to the page without changing it. After fork() the parent shares its pages with the child, and
-   a shared page cannot be moved. A write gives the parent a frame of its own. The write is an atomic
-   operation, so it does not undo a store that another thread makes at the same time. It is inline
-   assembly, because a compiler may remove an atomic operation that changes nothing; clang does so. */
+/* Write to the page without changing it. After fork() the parent shares its pages with the child,
+   and a shared page cannot be moved. A write gives the parent a frame of its own. The write is an
+   atomic operation (OR with 0), so it does not undo a store that another thread makes at the same
+   time.
+
+   The program may have dropped the page by madvise() since the pager tried to move it. Then a
+   store by this thread would wait until the pager provides the page, and so would
+   MADV_POPULATE_WRITE or process_vm_writev(). But this thread holds the pager's lock, so the wait
+   would never end. The thread that serves faults calls this function, too. So the kernel makes the
+   write, as a part of a futex operation. (No thread waits on these futexes.) If the futex is
+   private, this operation never waits for userfaultfd: fault_in_user_writeable() in
+   kernel/futex/core.c does not set FAULT_FLAG_ALLOW_RETRY, without which handle_userfault() in
+   fs/userfaultfd.c fails immediately. So if the page is absent or cannot be written, the operation
+   fails with EFAULT, and the next try to move the page finds out whether it is absent. */
 static void stop_sharing(void *page)
 {
-	__asm__ volatile("lock orb $0, %0" : "+m"(*(uint8_t *)page));
+	uint32_t unused = 0;
+
+	syscall(SYS_futex, &unused, FUTEX_WAKE_OP_PRIVATE, 0, NULL, page,
+		FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0));
 }
 
 static void get_own_frame(struct pager *pager, struct paged_range *range, uint64_t page)

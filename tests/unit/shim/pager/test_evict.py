@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages that the kernel has pinned stay in memory until they are dropped, and cost little time."""
+"""Pages that the kernel has pinned stay in memory until they are dropped, and cost little time.
+Pages that a forked child shares are evicted, even if the program drops one of them meanwhile."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 from pathlib import Path
+from threading import Thread
 
-from tests.unit.shim.paged import PAGE, Paged, backing_file
+from tests.unit.shim.paged import PAGE, PATIENCE_S, Paged, backing_file
 from tests.unit.shim.pager.conftest import FILE_PAGES, PAGES, Link
 
 PINNED = 100
@@ -55,5 +57,40 @@ def test_any_number_of_pinned_pages_can_be_dropped(link: Link, tmp_path: Path) -
     paged.born(0, pages)
     paged.fill(0, pages, 2)
     assert paged.counts().frames == pages
+    paged.stop()
+    os.close(file)
+
+
+def test_a_shared_page_can_be_dropped_while_it_is_evicted(link: Link, tmp_path: Path) -> None:
+    """The pager writes to pages that a child shares. A write to a dropped page that waited for the
+    pager to provide the page would wait forever."""
+    library = link("dropping.c")
+    file = backing_file(tmp_path, FILE_PAGES)
+    paged = Paged(library, file, FILE_PAGES, PAGES, PAGES)
+    paged.born(0, 8)
+    paged.fill(0, 8, 1)
+    go_reading, go_writing = os.pipe()
+    pid = paged.fork()
+    if pid == 0:
+        os.close(go_writing)
+        os.read(go_reading, 1)
+        os._exit(0 if paged.holds(0, 8, 1) else 1)
+    os.close(go_reading)
+    dropped = ctypes.c_uint64.in_dll(library, "dropped_page")
+    dropped.value = paged.words.ctypes.data + 3 * PAGE
+    begun: list[int] = []
+    evicting = Thread(target=lambda: begun.append(paged.evict(0, 8)), daemon=True)
+    evicting.start()
+    evicting.join(PATIENCE_S)
+    assert not evicting.is_alive(), "the pager waits for itself"
+    assert dropped.value == 0
+    assert begun == [7]
+    paged.settle()
+    assert paged.counts().overruns == 0
+    os.close(go_writing)
+    assert os.waitpid(pid, 0)[1] == 0, "the child read wrong numbers"
+    assert paged.holds(0, 3, 1)
+    assert paged.holds(4, 4, 1)
+    assert not paged.words[3].any()
     paged.stop()
     os.close(file)
