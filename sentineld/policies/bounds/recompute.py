@@ -105,7 +105,8 @@ def recompute_bound(
         if solution is None:
             require_solved(number)
             break
-        dual = lower_bound(groups, limits, solution.prices, options)
+        prices = solution.prices.for_groups(kept, len(groups.pages))
+        dual = lower_bound(groups, limits, prices, options)
         taken[active] = solution.taken
         bound_ns, gains = max(bound_ns, dual.ns), dual.gains_ns
         if bound_ns >= solution.step_ns * (1 - GAP):

@@ -18,8 +18,9 @@ import numpy as np
 
 from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.policies.lp.groups import Groups
+from sentineld.policies.lp.places import Places, following_segments
 from sentineld.policies.lp.pool import Entry
-from sentineld.policies.lp.problem import Changes
+from sentineld.policies.lp.problem import Changes, Limits
 
 
 class CleanChange(NamedTuple):
@@ -162,47 +163,18 @@ def _clean_changes(
     return found
 
 
-@dataclass(frozen=True)
-class Places:
-    """Existing columns of the program that the new rows of clean_rows() use, and existing rows to
-    which clean_rows() adds entries."""
-
-    first: list[int]
-    """For each group, the column of its first segment."""
-
-    segments: list[Integers]
-    """For each group, the segment of each position of its lifetime."""
-
-    changes: Changes
-
-    demotions: int
-    """The first of the columns of demotions. Each change of each group has one such column."""
-
-    dying: dict[int, int]
-    """For each group that may be demoted in the stretch of its death, the column of the part that
-    is demoted there."""
-
-    moving: int
-    """The first of the rows that limit the moves in each stretch."""
-
-    timed: int | None
-    """The first of the rows that limit the fast pages at each pressure point. In these rows, a
-    demotion makes room only if it had time to complete before the point. None: the program has no
-    such rows."""
-
-
 def clean_rows(
-    groups: Groups, columns: CleanColumns, places: Places, weight: float, row: int
+    groups: Groups, columns: CleanColumns, places: Places, limits: Limits, row: int
 ) -> tuple[list[Entry], int]:
     """Make the rows that limit the columns of clean pages. The sum of each new row has to be at
     most 0. Returns (entries, the first row after the new rows).
 
     The demotion of a clean page takes no time. Some entries therefore subtract these demotions from
-    the rows that limit moves. If the program has the rows that begin at Places.timed, other entries
-    subtract the demoted clean pages from these rows, too, because a demoted clean page frees its
-    room immediately.
+    the rows that limit moves. In a generous program, other entries subtract the demoted clean pages
+    from the rows that begin at Places.after, too, because a demoted clean page frees its room
+    immediately.
 
-    weight: time to demote a page, divided by the time to promote one. row: the first new row.
+    row: the first new row.
     """
     found: list[Entry] = []
 
@@ -215,9 +187,9 @@ def clean_rows(
     def leaves(column: int, position: int) -> None:
         """Add the entries of a column of clean pages that are demoted at a position."""
         moving = np.array([places.moving + int(stretch[position])])
-        found.append((moving, np.array([column]), -weight))
-        if places.timed is not None:
-            here = places.timed + point[lived == position]
+        found.append((moving, np.array([column]), -limits.demotion_weight))
+        if limits.generous:
+            here = places.after + point[lived == position]
             found.append((here, np.full(len(here), column), -1.0))
 
     demotions = places.demotions
@@ -253,12 +225,6 @@ def clean_rows(
             add((of.dying, 1.0), (places.dying[at], -1.0))
         demotions += len(places.changes[at])
     return found, row
-
-
-def following_segments(segment: Integers, persistent: bool) -> Integers:
-    """For each position of a group, the segment after the position's moves."""
-    found: Integers = np.append(segment[1:], segment[0] if persistent else segment[-1])
-    return found
 
 
 def demoted_clean(groups: Groups, fast_pages: Floats) -> Mask:

@@ -81,13 +81,19 @@ def lower_bound(
     # While accesses (on paged tiers: faults) use the slow tier, moves cannot use it. Charge this
     # time at the price of moves.
     cost += groups.busy_ns * moves[stretch] / limits.promote_ns
-    cost = np.where(alive, cost, 0.0)
     at_points, held = np.zeros((count, many)), np.zeros((count, many))
     for group, (point, at) in enumerate(groups.lived_points):
         np.add.at(at_points[:, group], at, points[point])
         np.add.at(held[:, group], at, points[point] + timed[point])
     held += np.where((position > 0) | groups.persistent[None, :], boundaries[stretch], 0.0)
     moved = moves[stretch]
+    # On paged tiers, a fault may have fetched a promoted page. Such a page needs room from the
+    # beginning of the stretch on, instead of a move. Each slow page adds its touched share to the
+    # limit on these pages.
+    fetches = groups.touched > 0
+    kept_price = np.clip(prices.kept, 0.0, np.maximum(moved - held, 0.0)) * fetches
+    enter = np.where(fetches, np.minimum(moved, held + kept_price), moved)
+    cost = np.where(alive, cost - groups.touched * kept_price, 0.0)
     # A page that is demoted and promoted again within a stretch, or demoted in the stretch of its
     # tensor's death, frees its room for a part of the stretch.
     last = (position == groups.length[None, :] - 1) & ~groups.persistent[None, :]
@@ -111,7 +117,7 @@ def lower_bound(
                 dirty_renews=leave - moved,
                 clean_stays=np.maximum(cost - held, clean_leave - renewed),
                 clean_leaves=clean_leave,
-                enters=-moved,
+                enters=-enter,
             ),
             groups.writes,
             groups.length,
@@ -119,7 +125,7 @@ def lower_bound(
         )
         clean = lives.clean
     else:
-        gains = Gains(keep=keep, leave=leave, enter=-moved, stay=np.zeros((count, many)))
+        gains = Gains(keep=keep, leave=leave, enter=-enter, stay=np.zeros((count, many)))
         lives = best_walks(gains, groups.length, groups.persistent)
     room = max(limits.capacity_pages, 0) * (boundaries.sum() + points.sum() + timed.sum())
     fixed = float(weight @ limits.times_ns + cost.sum(axis=0) @ groups.pages)

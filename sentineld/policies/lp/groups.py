@@ -13,7 +13,7 @@ from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.ranges import ranges
 from sentineld.model.tiers import Overlap
-from sentineld.model.timing import Timing
+from sentineld.model.timing import Timing, touched_pages
 from sentineld.plan.items import (
     by_position,
     dies_in_birth_stretch_of,
@@ -93,6 +93,11 @@ class Groups:
     """(S, G): for each slow page, the time to write it back to the file after the accesses at the
     position; see Timing.write_back_ns()."""
 
+    touched: Floats
+    """(S, G): the share of each group's pages that is touched at each position; 0 where no fault
+    fetches a page that a promotion can keep (fetched.py), and in all groups that are not for a
+    bound on paged tiers."""
+
     def take(self, which: Integers) -> Groups:
         """The groups with these indices, in the given order."""
         return Groups(
@@ -113,6 +118,7 @@ class Groups:
             paged=self.paged,
             busy_ns=self.busy_ns[:, which],
             back_ns=self.back_ns[:, which],
+            touched=self.touched[:, which],
         )
 
     @cached_property
@@ -197,6 +203,11 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     writes = np.zeros(cost.shape, np.bool_)
     if timing.paged:
         writes = by_position(profile, profile.accesses["bytes_written"].astype(np.float64)) > 0
+    touched = np.zeros(cost.shape)
+    if generous and timing.paged:
+        touched = by_position(profile, touched_pages(profile)) / np.maximum(pages, 1)
+        # Newborn pages are not fetched from the file.
+        touched[0, transient(profile)] = 0.0
     matters = (cost.any(axis=0) | direct.any(axis=0) | hideable.any(axis=0)) & (pages > 0)
     if not generous:
         matters &= transient(profile) | persistent(profile)
@@ -257,6 +268,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         paged=timing.paged,
         busy_ns=_of_members(busy, members, generous),
         back_ns=_of_members(back, members, generous),
+        touched=np.minimum(_largest(touched, members), 1.0),
     )
 
 
@@ -272,6 +284,14 @@ def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> 
     found = np.zeros((len(busy), len(members)))
     for at, rows in enumerate(members):
         found[:, at] = busy[:, rows].min(axis=1) if generous else busy[:, rows].mean(axis=1)
+    return found
+
+
+def _largest(touched: Floats, members: tuple[Integers, ...]) -> Floats:
+    """(S, G): the largest share that is touched of any member of each group. touched: (S, T)."""
+    found = np.zeros((len(touched), len(members)))
+    for at, rows in enumerate(members):
+        found[:, at] = touched[:, rows].max(axis=1)
     return found
 
 

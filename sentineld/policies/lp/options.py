@@ -16,6 +16,9 @@ import numpy as np
 
 from sentineld.model.arrays import Floats, Integers
 from sentineld.policies.lp.groups import Groups
+from sentineld.policies.lp.places import Places
+from sentineld.policies.lp.pool import Entry
+from sentineld.policies.lp.problem import UNIT_PAGES, Limits
 
 _NONE = np.zeros(0, np.int64)
 
@@ -84,3 +87,43 @@ class Options:
         found = -self.time_ns * weight[self.stretch]
         np.add.at(found, self.option, self.pages * values[self.group])
         return found
+
+
+def option_rows(
+    groups: Groups, options: Options, places: Places, limits: Limits, unit_ns: float, row: int
+) -> tuple[list[Entry], Floats]:
+    """Make the rows that limit the fast part of each segment of the groups that options change to
+    the groups' pages.
+
+    unit_ns: the program's unit of time. row: the first new row.
+
+    Returns (entries, the limits of the new rows, in UNIT_PAGES). Some of the entries add the
+    options' time and costs to the savings of the stretches, and the time in which their accesses
+    use the slow tier to the moves.
+    """
+    each = np.arange(len(options.stretch))
+    stretch, option, cost = options.changes(groups, groups.direct_ns)
+    found: list[Entry] = [
+        (places.saving + options.stretch, places.taken + each, options.time_ns / unit_ns),
+        (places.saving + stretch, places.taken + option, cost / unit_ns),
+    ]
+    if np.isfinite(limits.promote_ns):
+        stretch, option, busy = options.changes(groups, groups.busy_ns)
+        pages = busy / limits.promote_ns / UNIT_PAGES
+        found.append((places.moving + stretch, places.taken + option, pages))
+    most: list[float] = []
+    for at in np.unique(options.group).tolist():
+        mine = options.group == at
+        first = places.first[at]
+        for segment in range(int(places.segments[at].max()) + 1):
+            here = np.array([row + len(most)])
+            found.append((here, np.array([first + segment]), 1.0))
+            found.append(
+                (
+                    np.repeat(here, mine.sum()),
+                    places.taken + options.option[mine],
+                    -options.pages[mine] / UNIT_PAGES,
+                )
+            )
+            most.append(float(groups.pages[at]) / UNIT_PAGES)
+    return found, np.array(most)

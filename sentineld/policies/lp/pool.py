@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sentineld.model.arrays import Integers
+from sentineld.model.arrays import Floats, Integers
 from sentineld.policies.lp.groups import Groups
 
 
@@ -46,8 +46,9 @@ def transient_groups_of(groups: Groups) -> TransientGroups:
     return TransientGroups(*(np.array(found, dtype=np.int64) for found in (rows, born, gone)))
 
 
-Entry = tuple[Integers, Integers, float]
-"""Rows and columns of some matrix elements, and the value that each of these elements has."""
+Entry = tuple[Integers, Integers, float | Floats]
+"""Rows and columns of some matrix elements, and their values: one value for all, or one for each
+element."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ distances between them grow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -111,6 +111,16 @@ class Prices:
     timed_points: Floats
     """(C,): price of room for one more page at the pressure point. This is the price of the limit
     that counts only the demotions for which there was time before the point."""
+
+    kept: Floats
+    """(S, G): price of one more page that a fault fetches at the position of the group's lifetime,
+    and that a promotion keeps (fetched.py); 0 where the program has no such column."""
+
+    def for_groups(self, which: Integers, many: int) -> Prices:
+        """The prices for a problem of `many` groups, if the program had only the groups `which`."""
+        kept = np.zeros((len(self.kept), many))
+        kept[:, which] = self.kept
+        return replace(self, kept=kept)
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,12 @@ import numpy.typing as npt
 
 from sentineld.base.stdout import silent_stdout
 from sentineld.model.arrays import Floats, Integers, Mask
-from sentineld.policies.lp.clean import (
-    Places,
-    clean_columns,
-    clean_rows,
-    following_segments,
-)
+from sentineld.policies.lp.clean import clean_columns, clean_rows
 from sentineld.policies.lp.early import early_worth
+from sentineld.policies.lp.fetched import kept_columns, kept_rows
 from sentineld.policies.lp.groups import Groups
-from sentineld.policies.lp.options import Options
+from sentineld.policies.lp.options import Options, option_rows
+from sentineld.policies.lp.places import Places, following_segments
 from sentineld.policies.lp.pool import PoolColumns, pool_rows, transient_groups_of
 from sentineld.policies.lp.problem import UNIT_PAGES, Changes, Limits, Prices, Solution
 from sentineld.policies.require import scipy_missing
@@ -98,6 +95,8 @@ class _Program:
     - on paged tiers, for the groups chosen by the caller of solve(): the clean pages in each
       segment in which the group's pages can be clean, and the clean pages that are demoted at each
       change after such a segment and (generous) in the stretch of the death;
+    - generous, on paged tiers: the pages that a promotion keeps after a fault has fetched them, at
+      each change in a stretch that uses the group;
     - if there are options: the share of each option that is taken.
 
     constraints() drops redundant rows (see _needed_rows()). All rows, in this order:
@@ -114,6 +113,7 @@ class _Program:
     - generous: the part demoted at each change, which is at most the fast part;
     - the pool of dead pages, if births cost time;
     - the clean pages;
+    - the pages that promotions keep;
     - if there are options: the fast part of each segment of the groups that options change, which
       is at most the group's pages;
     - if accesses overlap with other work: the time of slow accesses that each stretch does not
@@ -175,7 +175,9 @@ class _Program:
         self._clean_columns = clean_columns(
             groups, changes, self._segments, clean, set(self._dying_column), self._clean
         )
-        self._taken = self._clean + self._clean_columns.count
+        self._kept = self._clean + self._clean_columns.count
+        self._kept_columns = kept_columns(groups, changes)
+        self._taken = self._kept + len(self._kept_columns.group)
         taken = 0 if options is None else len(options.stretch)
         self.upper = np.full(self._taken + taken, np.inf)
         self.upper[self._taken :] = 1.0
@@ -227,10 +229,13 @@ class _Program:
         self._put(stretches, duration, -1.0)
         self._put(self._moving + stretches, duration, -1.0 / move)
         self._showing = self._put_clean(self._pool + (self._put_pool() if self._transient else 0))
-        limited: list[float] = []
+        self._keeping = self._showing
+        limited = self._put_kept()
+        self._showing += len(limited)
         if self._options is not None:
-            limited = self._put_options(self._options, self._showing)
-            self._showing += len(limited)
+            most_fast = self._put_options(self._options, self._showing)
+            self._showing += len(most_fast)
+            limited = np.append(limited, most_fast)
         all_slow = limits.times_ns / self._unit_ns + slow
         if limits.hidden_ns is None:
             most = np.zeros(self._showing)
@@ -312,6 +317,7 @@ class _Program:
                 points=every[self._before : self._after],
                 hidden=self._hidden_prices(prices),
                 timed_points=every[self._after : self._promotions],
+                kept=self._kept_prices(every),
             ),
             taken,
         )
@@ -321,6 +327,14 @@ class _Program:
         if self._limits.hidden_ns is None:
             return np.zeros(self._count)
         return prices[-self._count :]
+
+    def _kept_prices(self, every: Floats) -> Floats:
+        """Prices.kept, from the prices of all rows."""
+        columns = self._kept_columns
+        found = np.zeros((self._count, len(self._groups.pages)))
+        rows = self._keeping + np.arange(len(columns.group))
+        found[columns.position, columns.group] = every[rows]
+        return found
 
     def _put_costs(self, at: int) -> Floats:
         """Add the entries for the time that fast pages of a group save.
@@ -393,53 +407,53 @@ class _Program:
         self._put(self._moving + stretch[used], column, -pages[used])
         np.add.at(self._kept_back, stretch[used], pages[used] * groups.pages[at] / UNIT_PAGES)
 
-    def _put_clean(self, row: int) -> int:
-        """Add the rows of clean pages. row: the first row. Returns the first row after them."""
-        groups = self._groups
-        for at, of in enumerate(self._clean_columns.of_groups):
-            self.upper[list(of.segments.values())] = self._most_pages[at] / UNIT_PAGES
-        places = Places(
+    def _places(self) -> Places:
+        return Places(
             first=self._first,
             segments=self._segments,
             changes=self._changes,
             demotions=self._demotions,
             dying=self._dying_column,
+            taken=self._taken,
             moving=self._moving,
-            timed=self._after if self._limits.generous else None,
+            boundaries=self._boundaries,
+            saving=self._saving,
+            before=self._before,
+            after=self._after,
         )
-        weight = self._limits.demotion_weight
-        entries, end = clean_rows(groups, self._clean_columns, places, weight, row)
+
+    def _put_clean(self, row: int) -> int:
+        """Add the rows of clean pages. row: the first row. Returns the first row after them."""
+        groups = self._groups
+        for at, of in enumerate(self._clean_columns.of_groups):
+            self.upper[list(of.segments.values())] = self._most_pages[at] / UNIT_PAGES
+        entries, end = clean_rows(groups, self._clean_columns, self._places(), self._limits, row)
         for rows, column, value in entries:
             self._put(rows, column, value)
         return end
 
-    def _put_options(self, options: Options, row: int) -> list[float]:
+    def _put_kept(self) -> Floats:
+        """Add the rows of the pages that promotions keep. Returns these rows' limits."""
+        entries, most = kept_rows(
+            self._groups,
+            self._kept_columns,
+            self._places(),
+            self._options,
+            self._kept,
+            self._keeping,
+        )
+        for rows, column, value in entries:
+            self._put(rows, column, value)
+        return most
+
+    def _put_options(self, options: Options, row: int) -> Floats:
         """Add the entries of the options' columns. row: the first of the rows that limit the fast
         parts of the groups that options change. Returns these rows' limits."""
-        groups, limits = self._groups, self._limits
-        each = np.arange(len(options.stretch))
-        self._put(
-            self._saving + options.stretch, self._taken + each, options.time_ns / self._unit_ns
+        entries, most = option_rows(
+            self._groups, options, self._places(), self._limits, self._unit_ns, row
         )
-        stretch, option, cost = options.changes(groups, groups.direct_ns)
-        self._put(self._saving + stretch, self._taken + option, cost / self._unit_ns)
-        if np.isfinite(limits.promote_ns):
-            stretch, option, busy = options.changes(groups, groups.busy_ns)
-            pages = busy / limits.promote_ns / UNIT_PAGES
-            self._put(self._moving + stretch, self._taken + option, pages)
-        most: list[float] = []
-        for at in np.unique(options.group).tolist():
-            mine = options.group == at
-            first = self._first[at]
-            for segment in range(int(self._segments[at].max()) + 1):
-                here = np.array([row + len(most)])
-                self._put(here, np.array([first + segment]), 1.0)
-                self._put(
-                    np.repeat(here, mine.sum()),
-                    self._taken + options.option[mine],
-                    -options.pages[mine] / UNIT_PAGES,
-                )
-                most.append(float(groups.pages[at]) / UNIT_PAGES)
+        for rows, column, value in entries:
+            self._put(rows, column, value)
         return most
 
     def _put_timed(self, all_slow: Floats, move: float) -> Floats:

@@ -44,10 +44,12 @@ def problem(
         divided by the time of a read.
     """
     profile = large_profile() if toy else profiled(NETWORK, (3, 7, 12, 20))[0]
-    # On paged tiers, every second access only reads, so that there are clean pages.
+    # On paged tiers, every second access only reads, so that there are clean pages. Every third
+    # access touches a half of its tensor.
     rows = profile.accesses.copy()
     if isinstance(kind, float):
         rows["bytes_written"][::2] = 0
+        rows["bytes_read"][::3] //= 2
     profile = replace(profile, accesses=rows)
     if isinstance(kind, float):
         found = paged_tiers(pages_per_s, pages_per_s / kind, 1e4)
@@ -124,7 +126,7 @@ def test_at_any_prices_the_dual_is_a_lower_bound(
 
     def near(prices: Floats) -> Floats:
         spread = float(prices.mean()) + 1.0
-        return prices + scale * spread * random.normal(size=len(prices))
+        return prices + scale * spread * random.normal(size=prices.shape)
 
     exact = solution.prices
     others = Prices(
@@ -133,5 +135,6 @@ def test_at_any_prices_the_dual_is_a_lower_bound(
         near(exact.points),
         exact.hidden + scale * random.normal(size=len(exact.hidden)),
         near(exact.timed_points),
+        near(exact.kept),
     )
     assert lower_bound(groups, limits, others).ns <= solution.step_ns * (1 + 1e-6)
