@@ -11,7 +11,7 @@
 #include <linux/nodemask.h>
 #include <linux/uaccess.h>
 
-/* State of a chunk in the epoch that has ended. */
+/* State of a chunk (2 MiB of addresses, see sentinel.h) in the epoch that has ended. */
 struct ended {
 	u32 epoch;
 	bool resolved; /* see struct sentinel_chunk */
@@ -182,7 +182,7 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 	/*
 	 * A fault that the kernel resolved may have mapped neighbours of the accessed page, too,
 	 * without arming them. A NUMA hint fault in a large folio may also have unarmed armed
-	 * pages of the folio, without a call of the notifiers. So if the kernel resolved any
+	 * pages of the folio, without calling the MMU notifiers. So if the kernel resolved any
 	 * fault in this chunk, examine all pages.
 	 */
 	if (ended->resolved)
@@ -305,7 +305,10 @@ static void advance(struct sentinel_session *s, struct sentinel_epoch *epoch)
 		record_resident(s);
 }
 
-/* Writes the pending records of an area that will be removed; s->control and mmap_lock are held. */
+/*
+ * Writes the pending late records of an area that will be removed; s->control and mmap_lock
+ * are held.
+ */
 void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *area)
 {
 	unsigned long i;

@@ -29,7 +29,7 @@ struct watched_fault {
 	struct vm_area_struct *vma;
 	struct sentinel_chunk *chunk;
 	unsigned long address; /* the page's address */
-	unsigned int nr; /* the page's number in the chunk */
+	unsigned int nr; /* the page's number in the chunk (2 MiB of addresses, see sentinel.h) */
 	unsigned int flags; /* FAULT_FLAG_* */
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Huge pages: one PMD entry maps a whole chunk. So the chunk is armed as a whole,
- * and an access counts for all of its pages. A chunk is armed only if all of its pages
- * are watched: otherwise accesses to unwatched pages would fault.
+ * Huge pages: one PMD entry maps a whole chunk (2 MiB of addresses, see sentinel.h). So the
+ * chunk is armed as a whole, and an access counts for all of its pages. A chunk is armed only
+ * if all of its pages are watched: otherwise accesses to unwatched pages would fault.
  */
 #include "sentinel.h"
 

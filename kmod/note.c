@@ -279,9 +279,9 @@ static void look_before_change(struct sentinel_chunk *chunk, const unsigned long
 }
 
 /*
- * Removes the pending record of a page and returns its epoch and flags. Called before the
- * page is unmapped, while the page's node can still be read. Returns false if no record is
- * pending.
+ * Removes the pending late record of a page and returns the record's epoch and flags. Called
+ * before the page is unmapped, while the page's node can still be read. Returns false if no
+ * late record is pending.
  */
 static bool take_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 		      u32 *epoch, u8 *flags)
@@ -296,7 +296,7 @@ static bool take_late(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 	return late;
 }
 
-/* Writes the pending records of pages first .. last - 1; their page-table lock is held. */
+/* Writes the pending late records of pages first .. last - 1; their page-table lock is held. */
 static void record_before_change(struct sentinel_session *s, struct sentinel_chunk *chunk,
 				 unsigned int first, unsigned int last, const pte_t *table)
 {

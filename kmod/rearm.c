@@ -10,8 +10,8 @@
 #include <linux/sched/mm.h>
 
 /*
- * With precise writes, returns true if the page has no recorded write, but may have been
- * written without a fault. Without them, returns false.
+ * With precise writes (see struct sentinel_session), returns true if the page has no recorded
+ * write, but may have been written without a fault. Without precise writes, returns false.
  */
 static bool maybe_written(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 			  bool writable)
@@ -20,8 +20,8 @@ static bool maybe_written(struct sentinel_session *s, struct sentinel_chunk *chu
 }
 
 /*
- * For the pages of a huge page that are not recorded as touched, notes that accesses may have been
- * missed: while the huge page was not armed, all of its pages were accessible.
+ * Marks as lost (see struct sentinel_chunk) those pages of a huge page that are not recorded as
+ * touched: while the huge page was not armed, all of its pages were accessible.
  */
 static void note_untouched(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {

@@ -23,7 +23,8 @@
  *   EBUSY     the process or this file has a session already, or ATTACH was called
  *             while kernel.ftrace_enabled is 0
  *   ESRCH     no process has this pid and start time, or the attached process has
- *             exited or called exec, or the session's owner has closed the device
+ *             exited or called exec, or the process that called ATTACH has closed its
+ *             last descriptor of the file
  *   EINTR     a fatal signal arrived while the call waited
  *   EEXIST    ranges overlap
  *   ENOENT    the range was not added, or is not a part of an added range

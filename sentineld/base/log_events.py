@@ -21,7 +21,7 @@ class LogEvent(StrEnum):
     METRICS_NOT_SERVED = "bf1febe0579c4ccb93b6abac0bc3e502"  # the metrics cannot be served now
     METRICS_SERVED = "ba3a2cf25ffa42039aaac928672c46c4"  # the metrics are served again
     CONNECTION_CLOSED = "272acfa3b28c41a0a0dbccb872734739"  # a connection was refused or closed
-    REGISTERED = "6cd80d54b4494cd3ad6d515cc2e7a62c"  # a shim has sent its hello
+    REGISTERED = "6cd80d54b4494cd3ad6d515cc2e7a62c"  # a shim has sent its first message, the hello
     ATTACHED = "dc8462339e4e46699cdd0d1da2248747"  # the daemon begins to profile a process
     MANAGED = "fb83754298f54b1ebc1d3d0530df7692"  # a plan is live
     DETACHED = "858ec73026844bc987fa7253e0e9cce5"  # a caller has detached a process

@@ -20,7 +20,9 @@ class Figures:
     prefetched_bytes: int = 0  # counter
     scans: int = 0  # counter
     interval_s: float = 0.0  # between the beginnings of two scans
-    scan_cpu_s: float = 0.0  # counter: CPU time of scans, of listing processes and reading sizes
+    scan_cpu_s: float = 0.0
+    """Counter: CPU time of scans, of listing processes, of reading sizes, and of the work for the
+    shared budget (HeatSession._learn() and _follow_share())."""
     move_cpu_s: float = 0.0  # counter: CPU time of page-outs and prefetches
     cpu_share: float = 0.0  # CPU use between the ends of the last two scans, as a share of a core
     observed_by: str = ""  # damon, or swap-ins if no accessed bits can be read

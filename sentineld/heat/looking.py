@@ -42,7 +42,8 @@ class Looking:
         self._job = Background(self._name, lambda: self._watch(frames))
 
     def result(self) -> Look | None:
-        """The result of the window; None while the window lasts, or if there is no result."""
+        """The result of the window; None while the window lasts, or if the result has already been
+        taken, or if no window has begun."""
         job = self._job
         if job is None or not job.done():
             return None

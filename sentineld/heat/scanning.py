@@ -69,7 +69,8 @@ class Scanning:
         return self.scans >= WARM_UP_SCANS or self.observed_by == "swap-ins"
 
     def curve(self) -> Curve:
-        """The slowdown of the processes as a function of their memory, after the last scan."""
+        """The predicted slowdown of the processes as a function of their memory, computed from the
+        scans so far."""
         seen = self.observed_by == "damon"
         rates, pages = self._heat.fault_rates(WINDOW_S, self._spacing_s, seen)
         return curve_of_rates(rates, pages, fault_s(), self._keeping.unlisted_bytes)

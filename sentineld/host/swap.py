@@ -42,9 +42,9 @@ def read_swap(proc: Path = Path("/proc")) -> Swap:
 
 def fault_s(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float:
     """Time, in seconds, that an access to a swapped page waits. This is the mean time of all reads
-    since the boot from the device that the kernel fills first; for zram, and before the device has
-    served READS_MIN reads, it is a constant. Of several devices that the kernel fills at the same
-    priority, the slowest one counts."""
+    since the boot from the device that the kernel fills first. If this device is zram, or has
+    served fewer than READS_MIN reads, the time is a constant. Of several devices that the
+    kernel fills at the same priority, the slowest one counts."""
     try:
         lines = (proc / "swaps").read_text().splitlines()[1:]
     except FileNotFoundError:

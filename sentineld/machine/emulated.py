@@ -127,9 +127,9 @@ class EmulatedSubstrate:
     def first_provision(
         self, link: ShimLink, fast: FastBudget | None
     ) -> AbstractContextManager[Provision]:
-        """An empty provision."""
+        """A Provision (substrate.py) without fields and descriptors: the process needs none."""
         return nullcontext(NO_PROVISION)
 
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:
-        """An empty provision."""
+        """A Provision (substrate.py) without fields and descriptors: the process needs none."""
         return nullcontext(NO_PROVISION)

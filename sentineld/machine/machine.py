@@ -143,8 +143,9 @@ class Machine:
         return machine
 
     def configure(self, config: Config) -> None:
-        """Use new settings for the registrations, attaches and planning processes that begin from
-        now on. Only the RELOADABLE settings of `config` are used."""
+        """From now on, use new settings for each process whose shim connects or that is attached,
+        and for each planning process that starts. Only the RELOADABLE settings of `config` are
+        used."""
         self.config = _effective(with_reloadable(self.config, config))
         self.planners.set_limits(
             config.plan_memory_bytes,

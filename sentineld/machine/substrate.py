@@ -85,9 +85,9 @@ class Substrate(Protocol):
     def first_provision(
         self, link: ShimLink, fast: FastBudget | None
     ) -> AbstractContextManager[Provision]:
-        """The provision for a process that registers and is not attached yet. fast: the budget with
-        which the process will be attached; None if the budget is unknown, or if the process already
-        has a layout. Raises SentinelError."""
+        """The provision for a process whose hello has arrived and that is not attached yet. fast:
+        the budget with which the process will be attached; None if the budget is unknown, or if the
+        process already has a layout. Raises SentinelError."""
 
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:
         """The provision that the process needs before it takes the layout. The descriptors are open

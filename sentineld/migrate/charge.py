@@ -190,9 +190,10 @@ class Charge:
             fast, _ = self._peak(nodes, fast, turnover.stretches[0], now)
             planned_bytes = self._step.heap_bytes[stretch]
         else:
-            # heap_bytes counts each tensor in all stretches in which it is alive. A tensor that is
-            # alive at the boundary is counted in the stretch before it and in the stretch after
-            # it. So the bytes at the boundary are at most the smaller of the two values.
+            # ExpectedStep.heap_bytes counts each tensor in all stretches in which it is alive. A
+            # tensor that is alive at the boundary is counted in the stretch before the boundary
+            # and in the stretch after it. So the bytes at the boundary are at most the smaller
+            # of the two values.
             planned_bytes = self._step.heap_bytes[[stretch - 1, stretch]].min()
         pages_bytes = (fast + heap_pages) * self.spaces.page_bytes
         return pages_bytes + int(planned_bytes) + self._unmanaged_bytes()
@@ -211,7 +212,8 @@ class Charge:
         return [int(size) for size in bytes_by_tier]
 
     def page_tiers(self, barriers_hold: bool = True) -> PageTiers:
-        """The tier of each page, for the same pages as resident_bytes()."""
+        """The tier of each page of arena and heap. Pages that resident_bytes() does not count are
+        absent. barriers_hold: see charged_bytes()."""
         with self._lock:
             stretch, born = self._moment(barriers_hold)
             nodes = {space: self._nodes(space) for space in (Space.ARENA, Space.HEAP)}

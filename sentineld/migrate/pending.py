@@ -78,7 +78,7 @@ class Batch:
     tier: int
     parts: tuple[tuple[Pending, Pages], ...]
     ends_move: bool = False
-    """Whether the batch contains all untried pages of its last move."""
+    """Whether the batch contains all pages of its last move that are still to be tried."""
 
     @property
     def pages(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rule of the configuration that says which processes to attach when they register."""
+"""A rule of the configuration that says which processes to attach when their shims connect."""
 
 from __future__ import annotations
 

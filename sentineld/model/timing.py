@@ -141,8 +141,8 @@ class Timing:
         return found
 
     def write_back_ns(self, profile: Profile) -> Floats:
-        """(A,): the time to write back to the file the pages that each access row touches, if all
-        of these pages are slow. 0 if the access only reads, or if the tiers are not paged."""
+        """(A,): if all pages that an access row touches are slow, the time to write them back to
+        the file. 0 if the access only reads, or if the tiers are not paged."""
         if not self.paged:
             return np.zeros(len(profile.accesses))
         writes = profile.accesses["bytes_written"] > 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the rule of the configuration that matches a registered process.
+"""Finds the rule of the configuration that matches a process whose shim has connected.
 
 A rule has conditions on a process's user, cgroup, systemd unit and command line (AttachRule). The
 user ID is the one that the kernel reports for the process's connection. The cgroup is also

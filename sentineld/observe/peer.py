@@ -15,9 +15,10 @@ How the process is identified:
 - By the sender of the data: FrameSocket.receive() compares the sender that the kernel reports
   (SCM_CREDENTIALS) with SO_PEERCRED. A child that inherits the socket is therefore refused.
 
-require_own() checks that the user who connected owns the process. The daemon calls it at the hello,
-before each control command that inspects the process, once a second while the process is
-attached, and after a backend has opened a watch of the process. These conditions must hold:
+require_own() checks that the user who connected owns the process. The daemon calls it
+when the hello (a shim's first message) arrives, before each control command that inspects the
+process, once a second while the process is attached, and after a backend has opened a watch of the
+process. These conditions must hold:
 
 - The process has user memory, so it is not a kernel thread.
 - Its real, effective, saved and file-system user IDs all equal the user ID at the time of

@@ -34,8 +34,8 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     """ACCESS_DTYPE rows: one per access row of the profile, or several if the tensor spans regions.
 
     For a row with the flag AT_BIRTH, the shim uses the row's `node` and not the residency map,
-    because the tensor's tier cannot be read from the map when the stretch begins. These rows have
-    the flag:
+    because the tensor's tier cannot be read from the map when the stretch begins. The following
+    rows have the flag AT_BIRTH:
 
     - accesses in the stretch of the tensor's birth, if all pages of the tensor are dropped at its
       death: the pages are born again in every step, on the tier of their region;
@@ -47,7 +47,7 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
 
     If a tensor's slot also takes smaller tensors, the tensor's rows name the slot. The shim looks
     up the size of the slot's latest tensor and counts only the pages of that tensor. In the stretch
-    of the tensor's birth, these rows also have the flag AFTER. The shim then counts the access only
+    of the tensor's birth, these rows also have the flag AFTER: the shim counts their accesses only
     when the next stretch begins, because the tensor's size is unknown before its birth.
 
     The table also has the rows that _with_hidden() adds.

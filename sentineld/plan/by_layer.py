@@ -48,9 +48,9 @@ def bytes_by_layer(
     """The layers whose live tensors have resident pages, in the order of the step.
 
     A transient tensor belongs to the layer of its birth. A persistent tensor belongs to the layer
-    of its first access in the step. Forward and backward runs of a module are one layer. Pages of
-    dead tensors, and of persistent tensors that the step does not access, belong to no layer. A
-    page that several tensors share is counted once for each of these tensors.
+    of its first access in the step. Here, all calls of a module, forward and backward, count as one
+    layer. Pages of dead tensors, and of persistent tensors that the step does not access, belong to
+    no layer. A page that several tensors share is counted once for each of these tensors.
     """
     names = _stretch_names(profile)
     found: dict[str, Integers] = {}

@@ -2,11 +2,12 @@
 """Decide whether to replace a live plan because its assumptions do not match the measurements.
 
 A plan assumes a migration bandwidth, the time of each stretch and, on paged tiers, the latency of a
-fault. The daemon measures all of these while the plan is live; the simulator does not measure the
-latency. This module only makes decisions: the caller passes the measured values and carries out the
-decisions. A small deviation is ignored, because random scatter may explain it. A larger deviation
-is also ignored if it does no harm. Two harmless deviations nevertheless justify a new plan, because
-that plan could be faster: the bandwidth has risen far enough, or faults have become faster.
+fault. The daemon measures these values while the plan is live, except the bandwidth on paged tiers;
+the simulator does not measure the latency. This module only makes decisions: the caller passes the
+measured values and carries out the decisions. A small deviation is ignored, because random scatter
+may explain it. A larger deviation is also ignored if it does no harm. Two kinds of harmless
+deviation nevertheless justify a new plan, because that plan could be faster: the bandwidth has
+risen far enough, or faults have become faster.
 """
 
 from __future__ import annotations

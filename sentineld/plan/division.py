@@ -264,9 +264,9 @@ def _costs(member: Member, equal_bytes: int, units: int, unit_bytes: int) -> Flo
     limit = SLOWDOWN_MAX * float(member.curve.at([equal_bytes])[0])
     useless = np.arange(units + 1) * UNIT_VALUE_MIN
     costs = member.terms.weight * slowdowns + useless
-    # The shares are the minimum plus whole units, so perhaps none equals member.most_bytes. The
-    # first share that reaches most_bytes is the largest allowed one. If it exceeds the maximum of
-    # the session's terms, it is not allowed, either.
+    # The shares are the minimum plus whole units, so perhaps none equals member.most_bytes. No
+    # share above the first one that reaches most_bytes is allowed. This first one is allowed only
+    # if it does not exceed the maximum of the session's terms.
     beyond = shares - unit_bytes >= member.most_bytes
     if member.terms.most_bytes is not None:
         beyond |= shares > max(member.terms.most_bytes, member.terms.least_bytes)

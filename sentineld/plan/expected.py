@@ -200,7 +200,7 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     Some rows come from Plan.initial. The other rows are for arena pages that lie in regions with a
     tier (for example, in the pool) and are kept when their tensors die. Such a page is born on
     another tier if the region's tier is full. Later tensors would then reuse the page on the wrong
-    tier, so the page has to be moved.
+    tier, so the mover moves the page to the tier given here, in addition to the planned moves.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)

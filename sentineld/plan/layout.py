@@ -47,12 +47,12 @@ class Area:
 
 def slow_born_areas(rows: Integers, moved: Mask) -> tuple[Area, Area]:
     """Two areas for tensors that are born slow: one for tensors that are never moved, and one for
-    the others.
+    moved tensors.
 
     rows: (N,), rows of the profile's tensors. moved: (T,), whether the plan moves each tensor.
 
-    A moved tensor's pages are dropped at its death; the pages of the other tensors are kept. Moved
-    tensors never use the pages of the others, not even at another time: a late promotion can move
+    A moved tensor's pages are dropped at its death; the pages of never-moved tensors are kept. The
+    two kinds of tensors never share pages, not even at different times: a late promotion can move
     pages that already belong to the next tensor. If that tensor's pages were kept at its death,
     they would stay in fast memory, and peak_fast_pages() would not count them.
     """

@@ -63,7 +63,7 @@ def pack_layout(
 ) -> bytes:
     """Return the contents of the layout memfd. A tier is written as the id of its first node.
 
-    accesses, fast_pages, moves: see Tables. If fast_pages is 0, 1 is written, because 0 in the
+    accesses, fast_pages, moves: see Tables. A fast_pages of 0 is written as 1, because 0 in the
         header means unlimited.
 
     Raises ValueError if the layout does not have boundary_count boundaries or has an invalid tier.

@@ -11,7 +11,7 @@ in boundaries since the first step: step * boundary_count + boundary.
   the queue until its expiry and is then cancelled. The expiry is the beginning of the last stretch
   that uses the pages before their next demotion.
 - If nothing else can run, demotions run ahead of time, provided that their pages are not used again
-  before the planned boundary. Then fewer moves are left for later stretches, which may be shorter
+  before the planned boundary. This leaves fewer moves for later stretches, which may be shorter
   than planned.
 - The newest move of a page wins. A new move cancels the promotions that it overlaps, and a new
   promotion also cancels the demotions that it covers. A drop cancels all moves that it covers.
@@ -203,9 +203,9 @@ class MoveQueue(Generic[M]):
         return [move for move in self.promotions if move.stalls and move.deadline == now]
 
     def due_first(self, now: int) -> int:
-        """The latest planned boundary of the demotions that run before promotions while the process
-        is at boundary `now`. This is `now` - 1 if the process stalls at `now` for a promotion, else
-        `now`."""
+        """While the process is at boundary `now`, the demotions that are planned up to the returned
+        boundary run before promotions. This boundary is `now` - 1 if the process stalls at `now`
+        for a promotion, else `now`."""
         return now - 1 if self.stalling(now) else now
 
     def done(self, now: int) -> int:

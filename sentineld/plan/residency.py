@@ -165,8 +165,8 @@ def free_pages(profile: Profile, found: Residency, limit_pages: int) -> Integers
     """(M,): fast pages that live tensors leave free at each moment; may be negative.
 
     The moves of a stretch finish at an unknown moment of the stretch. Therefore the occupied pages
-    are counted twice for each moment: with these moves pending, and with these moves complete. The
-    larger number is used.
+    of each moment are computed in two ways: with these moves pending, and with these moves
+    complete. The larger number is used.
     """
     # There are two tiers, so a move makes a fast piece slow or a slow piece fast.
     after = (found.tier == 0) ^ found.moving

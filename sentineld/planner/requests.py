@@ -27,7 +27,7 @@ Answer = TypeVar("Answer", covariant=True)
 
 STEP_TIMES_S = 10.0
 """After this time, StepTimesRequest tries no further budget, because other requests may wait for
-the planning process."""
+their turn (turns.py)."""
 
 
 class Request(Protocol[Answer]):

@@ -157,7 +157,8 @@ _NOTHING = _Joined(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 def find_tenants(
     found: StepLifetimes, keys: Integers, page_bytes: int
 ) -> tuple[Integers, Integers]:
-    """Pairs (index in keys, instance), one for each tenant of each key.
+    """Pairs (index in keys, instance), one for each tenant of each key, that is, each instance that
+    is on the key's page in the key's stretch.
 
     keys: page + (stretch << PAGE_BITS).
     """

@@ -43,8 +43,8 @@ class StepMeter:
     accesses: int
     fast_accesses: int  # accesses that the fast tier served
     unknown_node: int  # accesses whose node is unknown
-    # Pairs in which an access may have been missed; not counted in `accesses`. Pairs in which the
-    # page was being moved are left out: accesses during the move are not counted anywhere.
+    # Pairs in which an access may have been missed; not counted in `accesses`. Accesses to a page
+    # that is being moved are not counted anywhere, because the page is disarmed during the move.
     unknown_pages: int
     charged_bytes_max: int
     moved_bytes: int

@@ -3,9 +3,9 @@
 
 If anything but the module unarms a page, the module logs the page as unknown: there may have been
 an access that the module did not see. A watched page without a sampled access counts as not
-accessed. If a tensor's accessed pages are too few to hold the bytes that the framework reports as
-read or written, unknown pages of the tensor count as accessed, too, but no more than are needed for
-these bytes.
+accessed, with one exception: if a tensor's accessed pages are too few to hold the bytes that the
+framework reports as read or written, unknown pages of the tensor count as accessed, too, but no
+more than are needed for these bytes.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class SampledPairs(NamedTuple):
 
     keys: Integers  # page + (stretch << PAGE_BITS), ascending
     written: Mask
-    accesses: Integers  # more than 1 if the page was armed again within the stretch
+    accesses: Integers  # seen accesses; more than 1 only if the page was armed again in the stretch
 
 
 def sampled_pairs(step: Step, samples: Records) -> SampledPairs:

@@ -23,7 +23,7 @@ _LABEL_WIDTH = 16
 
 def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
     """Draw a heatmap: addresses downward, stretches from left to right. width: maximum length of
-    lines."""
+    the map's lines, unless the map needs longer ones for COLUMNS_MIN columns."""
     live, accessed, unknown, first = heat.columns(max(width - _LABEL_WIDTH - 3, COLUMNS_MIN))
     starts = np.append(first, profile.stretch_count)
     lines = [
@@ -40,7 +40,7 @@ def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
 
 def timeline_lines(line: Timeline, profile: Profile, width: int) -> list[str]:
     """Draw a bar chart for each kind that has live bytes, and one for all kinds together, each with
-    its own scale. width: maximum length of lines."""
+    its own scale. width: maximum length of the charts' lines, as for heatmap_lines()."""
     columns = max(width - 26, COLUMNS_MIN)
     binned = line.binned(columns)
     times = np.cumsum(np.append(0, profile.stretches["time_ns"].astype(np.float64)))

@@ -24,8 +24,8 @@ class TierMap:
     """Live and accessed pages of the planned tensors. The arena follows the heap on the axis."""
     fast: Floats  # pages on the fast tier
     chosen: Floats  # pages on a tier that the kernel chooses
-    up: Floats  # pages whose move to the fast tier starts at the stretch's boundary
-    down: Floats  # pages whose move to the slow tier starts at the stretch's boundary
+    up: Floats  # pages whose move to the fast tier starts when the stretch begins
+    down: Floats  # pages whose move to the slow tier starts when the stretch begins
     boxes: Boxes
 
 

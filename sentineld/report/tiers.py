@@ -72,8 +72,8 @@ def fast_shares_of_life(profile: Profile, found: Residency) -> Floats:
 
 
 def _moments(profile: Profile) -> tuple[Floats, Integers]:
-    """Two arrays (M,): the time in ns since the step began and the live bytes at each moment, as
-    turnover.py defines moments."""
+    """Two arrays (M,): the time in ns since the step began and the live bytes at each moment. A
+    stretch has one moment before each of its events and one after the last (plan/turnover.py)."""
     events = profile.event_count
     first = first_moments(profile)
     stretch = np.repeat(np.arange(profile.stretch_count), np.diff(first))

@@ -50,8 +50,8 @@ class SessionSnapshot:
     barrier_timeouts: int = 0
     barrier_wait_ns: int = 0
     stalls: Mapping[str, int] = field(default_factory=dict)
-    """Number of boundaries by decision (stall, leave or undecided). These boundaries are the
-    deadlines of the live plan's late promotions (Plan.late)."""
+    """Number of boundaries by decision: stall (the training waits), leave (it does not wait) or
+    undecided. These boundaries are the deadlines of the live plan's late promotions (Plan.late)."""
     diverged_steps: int = 0
     corrections: Mapping[str, int] = field(default_factory=dict)  # corrected plans, by cause
     migration_bytes_per_s: float | None = None  # bandwidth that the plans assume

@@ -207,7 +207,7 @@ class Session:
         return request.wait()
 
     def end(self, reason: str) -> None:
-        """Release the process and end the session."""
+        """Make the session's thread release the process and end the session."""
         self._commands.put(lambda: self._driver.end(reason))
 
     def _mover_ended(self, reason: str) -> None:

@@ -10,8 +10,8 @@ ROWS_MAX = 50_000
 the daemon accepts messages up to 5 MiB."""
 
 SETTLING_STEPS = 2
-"""After a change, the rows are read at the end of each of this many steps: a tensor that is placed
-in the step of its birth has no row until the next step."""
+"""Number of steps at whose ends the rows are read after a change. One is not enough: a tensor that
+is placed in the step of its birth has no row until the next step."""
 
 
 class PlacedRows:
@@ -25,7 +25,7 @@ class PlacedRows:
         """(address, protocol.Placement), ascending."""
 
     def changed(self) -> bool:
-        """Whether the rows have changed since the last call. Call this once, when a step ends."""
+        """Whether the rows have changed since the last call. Call this once at each step's end."""
         changes = self._native.placement_changes
         if changes != self._changes:
             self._changes, self._steps_left = changes, SETTLING_STEPS

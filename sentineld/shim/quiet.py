@@ -19,8 +19,8 @@ _LEVELS = (
 )
 """For each logger: library, symbol of the integer that holds its level, environment variable with
 which a user chooses the level, and the level that hides the messages. c10's level 2 still shows
-errors. Kineto logs the starts and stops of profiles at its highest level, so its level 6 hides all
-messages."""
+errors. Kineto logs the starts and stops of profiles at its highest level. A level that hides them,
+such as 6, therefore hides all of Kineto's messages."""
 
 
 class QuietLoggers:

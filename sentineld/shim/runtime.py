@@ -108,7 +108,8 @@ class Shim:
         self._client.close()
 
     def step_ended(self) -> None:
-        """End the step, exchange messages with the daemon, begin the next step. Never raises."""
+        """End the step, exchange messages with the daemon, begin the next step. Raises nothing
+        except an interrupt (Ctrl+C)."""
         # Another training thread may end a step of its own at the same time.
         with self._ending:
             self._step_ended()

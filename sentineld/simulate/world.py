@@ -320,8 +320,8 @@ class World:
         """Number of pages for which the process stalls: those pages of these promotions that are
         still slow, but no more than fit into the fast tier."""
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in promotions)
-        # Don't wait for more pages than fit into the fast tier: while the process waits, it drops
-        # no pages, so no further room becomes free.
+        # Don't wait for more pages than fit into the fast tier: a process that waits drops no
+        # pages, so it makes no room for more.
         return min(pages, max(self.room() + self._held(), 0))
 
     def state(self) -> bytes:

@@ -153,7 +153,7 @@ def layer_columns(width: int) -> list[Column]:
 def layer_rows(
     residency: ResidencyReading, columns: Sequence[Column]
 ) -> Iterator[tuple[Line, ...]]:
-    """The cells of each layer's row. The last row has the bytes that belong to no layer."""
+    """The cells of each layer's row. If some bytes belong to no layer, the last row has them."""
     rows = [(one.layer, one.bytes_by_tier) for one in residency.layers]
     if any(residency.other_bytes):
         rows.append(("(other pages)", residency.other_bytes))

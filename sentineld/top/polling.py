@@ -17,7 +17,7 @@ from sentineld.top.readings import Reading, ResidencyReading
 
 
 class Control(Protocol):
-    """The daemon's control socket; all methods raise SentinelError."""
+    """The daemon's control socket; a failed request raises SentinelError."""
 
     def ask(self, verb: str, **arguments: Any) -> Any:
         """Send a verb and return the answer."""

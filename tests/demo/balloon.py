@@ -3,12 +3,11 @@
 
     python3 -m tests.demo.balloon --node 0
 
-Each line of standard input is the number of bytes to leave: the sum of the node's free
-memory above the high watermarks and the anonymous memory that other processes have on the node.
-The balloon locks or frees memory bound to the node until the sum has this value, and prints one
-JSON line. Then it adjusts its size every FOLLOW_SECONDS, so that the sum stays the same: if the
-page cache grows, for example, the balloon shrinks. The balloon frees all memory when its standard
-input ends.
+Each line of standard input is the number of bytes to leave: the anonymous memory that other
+processes have on the node, plus the node's free memory above the high watermarks. The balloon
+locks or frees memory bound to the node until the sum has this value, and prints one JSON line. Then
+it adjusts its size every FOLLOW_SECONDS, so that the sum stays the same: if the page cache grows,
+for example, the balloon shrinks. The balloon frees all memory when its standard input ends.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 """Fuzzes the data that the daemon reads from a process's pager, on paged tiers.
 
 Works like tests/fuzz/daemon.py. In addition, the client writes to all parts of the residency
-segment: the header, the maps, the pager's counters and both queues. The toy training
-(tests/hostile/toy_training.py) has no pager that takes moves from the queues. A queued move stays
-in its queue unless the client overwrites the queue's head or tail.
+segment, which is memory that it shares with the daemon: the header, the residency maps, the pager's
+counters, and the two queues of the daemon's moves. The toy training (tests/hostile/toy_training.py)
+has no pager that takes moves from the queues. A queued move stays in its queue unless the client
+overwrites the queue's head or tail.
 
 Needs access to /dev/userfaultfd, as the daemon does.
 """

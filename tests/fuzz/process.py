@@ -174,7 +174,8 @@ class Process:
         return fd
 
     def _own_segment(self) -> int:
-        """The control segment whose words and records the script writes."""
+        """The client's control segment (memory that it shares with the daemon), whose words and
+        records the script writes."""
         if self._writer is None:
             self._writer = Writer()
         return os.dup(self._writer.fd)

@@ -47,7 +47,8 @@ def memfd(size: int, seals: int = fcntl.F_SEAL_SHRINK) -> int:
 
 
 class Segment:
-    """The control segment of a training: words and ring."""
+    """The control segment of a training: memory that it shares with the daemon, with words and a
+    ring of records."""
 
     def __init__(self, records: int = 64, **words: int) -> None:
         size = HEADER_BYTES + max(records * RECORD_DTYPE.itemsize, HEADER_BYTES)

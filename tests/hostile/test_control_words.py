@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack: control words and residency maps that no real training has."""
+"""Attack: control words and residency maps that no real training has.
+
+The control words are in the control segment: memory that a training shares with the daemon.
+"""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_a_model_larger_than_memory_trains_from_its_first_step(tmp_path: Path) -
     except SentinelError as error:
         pytest.skip(str(error))
     # The memory limit leaves no room for mapped files. The unlimited training reads them into the
-    # page cache first, so the kernel charges them to its cgroup and not to the limited one.
+    # page cache first, so the kernel charges them to the cgroup of the unlimited training.
     unlimited = train([], {})
     assert unlimited.stdout is not None
     first = unlimited.stdout.readline().strip()

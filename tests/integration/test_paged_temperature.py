@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training on paged tiers and processes over swap share one budget: the fast tier of both is the
-machine's memory."""
+"""A training on paged tiers and a process of policy `temperature`, whose slow tier is swap, share
+one budget: the fast tier of both is the machine's memory."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@
  * ensures that only one thread at a time makes these calls. The steps are not locked: a
  * thread can begin a step while the other thread is within a step. The workers allocate
  * tensors at any time and free tensors of all threads. A further thread acts as the
- * daemon: it writes the control words.
+ * daemon: it writes the daemon's words in the control segment (memory that the shim
+ * shares with the daemon).
  */
 #define _GNU_SOURCE
 #include "shim.h"

@@ -22,7 +22,7 @@ def machine() -> Machine:
 
 
 def residency() -> int:
-    """An empty residency segment."""
+    """A memfd with a residency segment: the header of the residency map, without any pages."""
     fd = os.memfd_create("residency", os.MFD_ALLOW_SEALING)
     header = np.zeros(1, protocol.RESIDENCY_DTYPE)
     header["magic"], header["version"] = protocol.RESIDENCY_MAGIC, protocol.SHIM_VERSION

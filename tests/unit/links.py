@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real ShimLink. The test acts as the process on the socket and in the control segment."""
+"""A real ShimLink, which is the daemon's connection to one shim.
+
+The test takes the place of the process: it uses the process's end of the socket, and it writes the
+words of the control segment (memory that the process shares with the daemon).
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Network:
 def train(
     network: Network, steps: int, cuts: tuple[int, ...] = (), observed_steps: int = 1
 ) -> Trainer:
-    """Train; the trainer keeps the samples and op accesses of the last observed_steps steps."""
+    """Train; the trainer keeps samples and operators' accesses of the last observed_steps steps."""
     trainer = Trainer(bytes_per_s=network.bytes_per_s)
     blocks = range(network.blocks)
     parameters = [

@@ -35,7 +35,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def install(source: Path, trees: Path, config: str = "") -> None:
     """Have dkms build and install the module in the image's tree. Raises MachineError on failure.
 
-    config: path, in the tree, of the kernel configuration that dkms reads; "": the kernel's own.
+    config: the kernel configuration that dkms reads, as a path in the tree; "": the kernel's own.
     """
     kernel = ensure_image().kernel_release
     (trees / "dkms").mkdir(parents=True)

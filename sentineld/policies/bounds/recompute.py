@@ -75,8 +75,8 @@ def recompute_bound(
     """Compute the bound of a steady step that may make any of the candidates.
 
     If accesses overlap with other work, or moves yield to accesses, the cost of an access depends
-    on the other accesses of its stretch. Then recomputation is ignored, and the result is the
-    step-time bound.
+    on the other accesses of its stretch. In these two cases, recomputation is ignored, and the
+    result is the step-time bound.
 
     Raises SentinelError if scipy is not installed or the solver finds no optimum of the first
     program.

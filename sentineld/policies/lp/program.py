@@ -396,8 +396,8 @@ class _Program:
         if groups.paged and not limits.generous:
             back = groups.back_ns[:length, at].copy()
             if not groups.persistent[at]:
-                # Pages that are born slow are written to the file once, unless they are not
-                # accessed in the stretch of their birth or die in it.
+                # Pages that are born slow are written to the file once if they are accessed in the
+                # stretch of their birth and outlive it.
                 outlives = length > 1 or groups.dies_in_birth_stretch[at]
                 back[0] = limits.demote_ns * bool(busy[0] > 0 and outlives)
             busy += back

@@ -55,8 +55,8 @@ class Lms(SwappingPolicy):
 
 def relieve(book: Book, lower_bound: int) -> int:
     """Add swaps to the book for all gaps of transient tensors that are longer than a threshold.
-    Returns the threshold, in layers: the largest one at which everything fits. If not everything
-    fits at any threshold, swaps are added for all these gaps."""
+    Returns the threshold, in layers: the largest one at which everything fits. If there is no such
+    threshold, swaps are added for all gaps of transient tensors."""
     moving = transient(book.profile)
     found = [(distance(book, gap), gap) for gap in gaps(book) if moving[gap.tensor]]
     threshold = max((layers for layers, _ in found), default=0)

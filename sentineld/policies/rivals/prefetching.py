@@ -94,6 +94,6 @@ class Prefetcher:
         return wanted[np.cumsum(self._pages[wanted]) <= observation.capacity_pages]
 
     def _victims(self, idle: Integers, observation: Observation) -> Integers:
-        """The idle blocks in the order of their eviction."""
+        """The idle blocks (fast, but not wanted) in the order of their eviction."""
         del observation
         return idle[np.argsort(self._migrated[idle], kind="stable")]

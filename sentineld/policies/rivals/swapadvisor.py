@@ -12,9 +12,9 @@ dataflow simulator predicts; parents are chosen by softmax of the fitness and cr
 point, and their children are mutated gene by gene.
 
 Adapted to memory tiers: there is one slow tier, transfers in both directions share the time of a
-stretch, and stretches replace operators. A victim is swapped out right after the use before its
-gap, not when its room is needed. If the bandwidth does not suffice for a victim, the next candidate
-is taken. The order of operators is fixed by the training and cannot be changed here. Instead of
+stretch, and stretches replace operators. A victim is swapped out right after its latest use, not
+when its room is needed. If the bandwidth does not suffice for a victim, the next candidate is
+taken. The order of operators is fixed by the training and cannot be changed here. Instead of
 genes for this order, there are genes for the placement, which decide for each tensor whether it may
 be a victim. The planner ignores addresses: memory cannot fragment, and a pool is an amount of
 memory, not an address range. This amount is the largest number of the pool's pages that one stretch

@@ -3,14 +3,14 @@
 
 Based on TENSILE (arXiv 2105.13336; the planner of a public implementation). In each pass, the
 planner simulates the memory use of all jobs, adds up the jobs' peaks, and takes the tensors that
-are resident at the peak, the largest first. It plans a swap for the first of these tensors whose
+are resident at these peaks, the largest first. It plans a swap for the first of these tensors whose
 transfers fit beside the job's other transfers. The tensor is swapped out as early as possible after
-an access before the peak, and swapped back in as late as possible before the next access. A job may
-swap only a share of its tensors. Updated parameters and optimizer state are swapped across steps:
-they are swapped out after the update and swapped in before their first use in the next step. After
-more than 100 passes, the passes end if each of the last three lowered the peak by less than 0.05 %.
-They also end if no tensor at the peak can be swapped. If the peak then still exceeds memory,
-tensors are recomputed.
+an access before the job's peak, and swapped back in as late as possible before the next access. A
+job may swap only a share of its tensors. Updated parameters and optimizer state are swapped across
+steps: they are swapped out after the update and swapped in before their first use in the next step.
+After more than 100 passes, the passes end if each of the last three lowered the sum of the peaks by
+less than 0.05 %. They also end if no tensor at a peak can be swapped. If the sum then still exceeds
+memory, tensors are recomputed.
 
 Adapted to memory tiers: one trace is one job, so only its own peak counts. With several traces, the
 published rule would add up their peaks although they seldom coincide; the daemon gives each session

@@ -98,7 +98,7 @@ class Fitting:
             earliest = at
             for earlier in range(at - 1, at - 1 - furthest, -1):
                 if earlier <= 0 and not self.items.persistent[chunk]:
-                    break  # see best_lives()
+                    break  # no move in the stretch of the birth; see best_lives()
                 busy = self.fast[earlier, chunk] or self.moving[earlier, chunk]
                 if busy or self._room[place[earlier]] < size:
                     break

@@ -64,8 +64,8 @@ class Heat:
         self._returning: Floats = np.zeros(0, np.float64)
         """Mean number of pages of each unit that come back between two scans."""
         self._recent: Floats = np.zeros(0, np.float64)
-        """1 if the unit is new since the last scan, or if some of its pages came back between the
-        last two scans; decreases with each further scan."""
+        """1 if the unit is new since the last scan, or if the last scan found _returned above 0;
+        decreases with each further scan."""
         self._cold: Mask = np.zeros(0, np.bool_)
         self._wanted: Mask = np.zeros(0, np.bool_)  # hot units with swapped pages
         self._refused: Integers = np.zeros(0, np.int64)
@@ -123,7 +123,8 @@ class Heat:
         self._classify(budget_pages)
 
     def end_unseen(self, budget_pages: int) -> None:
-        """End a scan without accessed bits: only units with returned pages count as used."""
+        """End a scan without accessed bits. Only units whose pages have returned, or whose page-out
+        has failed, count as used."""
         everything = np.ones(len(self.units), np.bool_)
         self._tracker.record(everything, self._returned > 0)
         self._classify(budget_pages)
@@ -139,7 +140,8 @@ class Heat:
         self._cold[choice.falling] = True
         self._wanted = np.zeros(len(units), np.bool_)
         self._wanted[choice.rising] = True
-        # A unit is fetched only while the process uses it: other pages of it must have returned.
+        # A unit is fetched only while the process uses it: other pages of it must have returned, or
+        # a page-out of it must have failed.
         self._wanted &= back
         self._returned[:] = 0
         self._returning += RETURN_WEIGHT * (self._back - self._returning)
@@ -191,10 +193,10 @@ class Heat:
         pages follows from the share of the scans that found the unit used. The birth of a unit,
         which counts as a scan, is left out of this share; a unit that no scan has examined since
         its birth counts as used in each scan. If no accessed bits are read, nothing is known of
-        pages that stay in memory. The share is then assumed: it is 1 after pages of the unit were
-        born or returned, and decreases with each further scan until the unit counts as idle. The
-        rate of the pages in swap follows from the mean number of the unit's pages that return
-        between two scans.
+        pages that stay in memory. The share is then assumed: it is 1 after the unit was born, pages
+        of it returned or a page-out of it failed, and decreases with each further scan until the
+        unit counts as idle. The rate of the pages in swap follows from the mean number of the
+        unit's pages that return between two scans.
         """
         units, scans = self.units, self._tracker.scans
         if seen:

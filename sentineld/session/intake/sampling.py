@@ -136,7 +136,8 @@ class Sampling:
             self._watch.poll()
             return
         samples = self._module.sampler.drain()
-        # The module also counts accesses as lost for which it makes no record.
+        # Read this number even if there are no samples: it also grows if the module cannot record
+        # an access because it could not allocate memory.
         self.lost = self._module.sampler.stats().lost
         if len(samples):
             self.total += len(samples)

@@ -21,8 +21,8 @@ a fault for each of these pages that is accessed again."""
 
 
 def rearm_period_us(step: Step, cuts: npt.NDArray[np.uint32]) -> int:
-    """The period for a step like this one, but with cuts at these allocation cursors. The result is
-    limited to REARM_US_MIN .. REARM_US_MAX.
+    """The period for sampling a step like `step`, but with cuts at the allocation cursors `cuts`.
+    The result is limited to REARM_US_MIN .. REARM_US_MAX.
 
     The period is the time of the typical stretch, divided by PERIODS. The typical stretch is the
     median of the stretches, weighted by their times: half of the total time is in stretches that

@@ -8,8 +8,8 @@
 
 #define PAY_NS_MIN 100000 /* smaller debts are paid later */
 #define SPIN_NS 80000 /* a sleep can take this much longer than requested, so spin at the end of a delay */
-/* If a wait takes longer than delay_ns, the excess counts as paid, too, up to this limit. If the
-   excess is larger, the process was probably stopped or preempted. */
+/* If delay_spend() waits longer than requested, the excess counts as paid, too, up to this limit.
+   If the excess is larger, the process was probably stopped or preempted. */
 #define CREDIT_NS_MAX 200000
 
 /* Number of the access's pages that are counted: all, or only pages of the tensor that was born last

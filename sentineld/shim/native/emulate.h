@@ -71,7 +71,7 @@ struct emulation {
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t fast_own; /* number of pages used on node 0, minus segment->moved_fast */
 	struct flight *flight; /* NULL: the pager runs */
-	/* delay that the current stretch's computation can still hide */
+	/* delay that the current stretch's computation can still hide; see SENTINEL_ACCESS_HIDES */
 	uint64_t hidden_ps;
 	/* total delay owed, and total delay paid, since the process first had emulated tiers */
 	uint64_t owed_ps;

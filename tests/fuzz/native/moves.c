@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Fuzzes the data that the pager reads from the daemon: the queues of the daemon's
- * moves and the other words of the residency segment. The input is a sequence of
- * actions of the training (births, drops, accesses, forks, budgets) and of the daemon
- * (queued moves, other words). No page may lose its content. Within one input, the
- * pager may take at most OVERRUNS_MAX frames beyond its budget.
+ * moves and the other words of the residency segment (memory that the process shares
+ * with the daemon). The input is a sequence of actions of the training (births, drops,
+ * accesses, forks, budgets) and of the daemon (queued moves, other words). No page may
+ * lose its content. Within one input, the pager may take at most OVERRUNS_MAX frames
+ * beyond its budget.
  *
  * The pager, its threads, the kernel's userfaultfd and the file are real, so runs
  * are not repeatable in every detail. The pager never stops, so all inputs share

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * While a training runs, fuzzes the words of the control segment that the daemon
- * writes. The input is a sequence of actions of the training (tensors, boundaries,
- * steps) and of the daemon (words, layouts, descriptors). The daemon also acts while
- * the training waits at a barrier.
+ * While a training runs, fuzzes the words that the daemon writes to the control
+ * segment (memory that the shim shares with the daemon). The input is a sequence of
+ * actions of the training (tensors, boundaries, steps) and of the daemon (words,
+ * layouts, descriptors). The daemon also acts while the training waits at a barrier.
  */
 #define _GNU_SOURCE
 #include "world.h"

@@ -42,7 +42,8 @@ def test_a_full_dev_shm_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_runs_unmanaged_if_the_control_segment_exceeds_the_file_size_limit() -> None:
-    """The control segment is a memfd, to which RLIMIT_FSIZE applies."""
+    """The control segment, which the shim shares with the daemon, is a memfd, to which RLIMIT_FSIZE
+    applies."""
     done = run(*THREE_STEPS, within=("prlimit", f"--fsize={1 << 20}"))
     assert done.stdout == plain()
     reason = "cannot reserve the shim's heap or shared memory: File too large"

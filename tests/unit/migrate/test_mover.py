@@ -418,11 +418,11 @@ def test_births_that_wait_for_demotions_are_not_charged() -> None:
 @pytest.mark.parametrize(
     ("plan_pages", "session_pages", "promoted_pages"),
     [
-        # Of the session's 5 pages, the plan leaves 5 - 4 = 1, too few for the 3 unmanaged pages. So
-        # only 5 - 3 = 2 pages can be promoted.
+        # The 3 unmanaged pages are charged to the session's budget of 5 pages, too. So only
+        # 5 - 3 = 2 pages can be promoted, although the plan's budget is 4 pages.
         (4, 5, 2),
-        # Of the session's 7 pages, the plan leaves 7 - 2 = 5, enough for the 3 unmanaged pages. All
-        # 7 - 3 = 4 other pages can hold promoted pages.
+        # The 3 unmanaged pages leave 7 - 3 = 4 pages of the session's budget for promotions. The
+        # mover does not limit promotions to the plan's budget of 2 pages.
         (2, 7, 4),
     ],
 )

@@ -106,8 +106,8 @@ def test_a_window_keeps_snapshots_of_its_whole_length_up_to_a_limit(
     monkeypatch.setattr(damon, "merge_snapshots", merge)
     watch = DamonWatch(Target(os.getpid()), kdamonds)
     watch.begin([(0, 2 * MIB)])
-    # In the first half of the window, only memory outside the watched range is accessed. In each of
-    # the last two quarters, another MiB of the range is accessed.
+    # In the first half of the window, only memory outside the watched range is accessed. The first
+    # MiB of the range is accessed in the third quarter, and the second MiB in the last quarter.
     for begin, share in ((8 * MIB, 2), (0, 4), (MIB, 4)):
         write(kdamonds, f"{REGION}/start", f"{begin}\n")
         write(kdamonds, f"{REGION}/end", f"{begin + MIB}\n")

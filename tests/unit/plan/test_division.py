@@ -67,8 +67,8 @@ def test_memory_goes_to_the_session_that_gains_most() -> None:
 
 
 def test_no_session_becomes_much_slower_than_at_an_equal_share() -> None:
-    # At an equal share, 32 MiB, the slowdowns are 1.5 and 3. The first may become as slow as
-    # 1.25 * 1.5 = 1.875, its slowdown at 8 MiB.
+    # With equal shares, 32 MiB each, the slowdowns are 1.5 and 3. The first session's slowdown may
+    # rise at most by the factor SLOWDOWN_MAX, 1.25, to 1.875. This is its slowdown with 8 MiB.
     steep = {0: 5.0, 64: 1.0}
     assert in_mib(divide(64 * MIB, [member(LINE), member(steep)])) == [8, 56]
 
@@ -177,8 +177,8 @@ def test_every_division_keeps_its_limits(sharing: list[Member], size_bytes: int)
 
 @given(st.lists(members(), min_size=2, max_size=3), st.integers(20, 40))
 def test_no_division_into_pages_is_better(sharing: list[Member], pages: int) -> None:
-    """The division is compared with all divisions in which each session with a curve gets its
-    minimum and a whole number of further pages."""
+    """The division is compared with all permitted divisions in which each session with a curve gets
+    its minimum and a whole number of further pages."""
     size_bytes = pages * PAGE
     equal, shares = equal_shares(size_bytes, sharing), divide(size_bytes, sharing)
     options = []

@@ -221,8 +221,9 @@ def test_a_demotion_may_not_begin_before_birth_or_promotion() -> None:
         (3, 0, *heap, 1, 16 * PAGE, 4 * PAGE),
         (3, 0, *heap, 1, 20 * PAGE, 6 * PAGE),
     ]
-    # Pages that are promoted at boundary 1 stay fast at least until boundary 2. Promotions never
-    # begin early.
+    # The tensor is now used in stretch 0 only, so pages 16 to 19 can be demoted from boundary 1 on.
+    # Page 20, which is promoted at boundary 1, stays fast at least until boundary 2. Promotions
+    # never begin early.
     assert ahead_of_time(once, plan(rows)).tolist() == [0, 2, 1]
 
 

@@ -106,7 +106,7 @@ def test_done_is_held_by_demotions_and_by_promotions_for_which_the_process_stall
     assert queue.done(12) == 8
     assert queue.done(5) == 5
     queue = Queue(Move(0, 1, 1, due=9), Move(1, 2, 0, deadline=7, stalls=True))
-    assert queue.done(6) == queue.done(7) == 5  # boundary 6 is not done yet
+    assert queue.done(6) == queue.done(7) == 5  # a stall at boundary 7 waits for boundary 6
     assert queue.done(8) == 8  # the process has passed the deadline
     queue.blocked = True
     assert queue.done(6) == 5  # until the deadline, room may still become free

@@ -32,7 +32,7 @@ def prepared(help_text: str = "A text.", label: str = "a", value: float = 1.5) -
 
 
 class AsClient(Collector):
-    """Passes the same metrics to prometheus_client."""
+    """Passes metrics to prometheus_client, whose text is compared with that of exposition()."""
 
     def __init__(self, prepared: Sequence[Family]) -> None:
         self._prepared = prepared

@@ -107,7 +107,7 @@ def test_absent_pages_do_not_arrive(flying: Flying) -> None:
 
 
 def test_pages_that_leave_fast_memory_make_room_at_once(flying: Flying) -> None:
-    """The fast node has 12 pages; 3 are in use."""
+    """The fast node has 12 pages, of which the heap's live block uses 3 (see Emulation)."""
     flying.harness.emulation_slot_born(flying.handle, 0)
     flying.harness.emulation_slot_born(flying.handle, 2)
     assert flying.arena[:6].tolist() == [FAST] * 6
@@ -181,8 +181,8 @@ def test_pages_of_a_batch_that_has_not_begun_have_room(flying: Flying) -> None:
     memory.move_pages(addresses[:6], 0)
     bucket.take(8 * PAGE, clock.now_ns())
     memory.move_pages(addresses[6:], 0)
-    # The fast node has 12 pages: 3 are in use, 6 are in the first batch, and the second batch gets
-    # the remaining 3.
+    # The fast node has 12 pages: the heap's live block uses 3 (see Emulation), the first batch gets
+    # 6, and the second batch gets the remaining 3.
     assert clock.born == [[FAST, FAST, FAST, SLOW], [SLOW] * 4, [SLOW] * 4]
 
 

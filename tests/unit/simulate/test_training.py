@@ -33,7 +33,7 @@ def training(
 
 
 class Still:
-    """A reactor that moves nothing."""
+    """A reactor (see plan/policy.py) that moves nothing."""
 
     interval_ns = 1e9
 

@@ -26,12 +26,12 @@
    operand; the distance is the size of the operand that is read repeatedly. Distances above
    REUSE_SHARE / 4 of the budget do not count, because the reused pages would not fit in memory
    beside the other pages. If a page last arrived in an earlier stretch, its new arrival does not
-   count either, because it does not show that an operator accesses the page repeatedly: nearly all
-   evicted pages arrive again in the next step, and the plan has chosen the stretches in which they
-   are in memory. A recorded distance of D pages is valid until the next stretch begins, or
-   until more than REUSE_TURNS * D pages have arrived since note_reuse() last recorded a reuse. It
-   is valid that long because note_reuse() is not called for every reuse: an access to a page that
-   is in memory causes no fault. */
+   count either: nearly all evicted pages arrive again in the next step, so this arrival does not
+   show that an operator accesses the page repeatedly. The plan has chosen the stretches in which
+   such pages are in memory. A recorded distance of D pages is valid until the next stretch begins,
+   or until more than REUSE_TURNS * D pages have arrived since note_reuse() last recorded a reuse.
+   It is valid that long because note_reuse() is not called for every reuse: an access to a page
+   that is in memory causes no fault. */
 #define REUSE_SHARE 3u
 #define REUSE_TURNS 2u
 

@@ -142,7 +142,8 @@ static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t p
 	read_ahead_began(&pager->read_ahead, page, now,
 			 page + now > fault.tensor_end ? tensor_end(range, page + now - 1) : fault.tensor_end,
 			 owed);
-	/* If the window has grown, the stream is sequential, and its next fault will come soon. */
+	/* If the window has grown, the stream is sequential, and its next fault will probably come
+	   soon. */
 	if (window.pages > READ_AHEAD_PAGES_MIN)
 		pager->next_pages = out_run(range, page + now, owed + window.pages);
 }

@@ -89,8 +89,8 @@ bool pager_file_grown(struct pager *pager, uint64_t pages);
 void pager_born(struct pager *pager, void *address, uint64_t pages);
 
 /* Usually, a page is planned to be in memory from its birth on. After this call, births on these
-   pages no longer make them planned, so these pages may be evicted as soon as other pages need
-   frames. */
+   pages no longer make them planned: these pages get frames only when they are accessed, and may be
+   evicted as soon as other pages need frames. */
 void pager_born_out(struct pager *pager, void *address, uint64_t pages);
 
 /* Make the pages absent. Returns false if the pager does not manage the mapping. */

@@ -20,7 +20,7 @@
  *   faults.c     accesses to pages that are not in memory
  *   lifecycle.c  start and stop
  *
- * Each file calls functions only of the files above it in this list.
+ * A file of this list calls a function of another file of the list only if that file is above it.
  *
  * A page that is being evicted or fetched belongs to a transit: a job that writes or reads
  * up to TRANSIT_PAGES pages. A page is cut out of its transit if the page is dropped. A

@@ -21,9 +21,10 @@ BUDGET = 4 * UNIT * 201 // 200
 def test_a_tensor_is_computed_again_if_that_is_the_cheapest() -> None:
     # Five tensors are alive in stretch 4 (see layered_profile()), one more than the budget holds.
     # There is almost no bandwidth for moves. So without recomputation, one tensor is always slow.
-    # The cheapest choice is z or g, which is written once and read once. With the bandwidths of
-    # tiers(), this takes 0.75 + 0.375 = 1.125 ns per byte longer than in fast memory: 295 us for 64
-    # pages. The recomputation of y takes 10 us.
+    # The cheapest choice is z or g, which is written once and read once. In the slow memory of
+    # tiers() (tiering.py), a write takes 0.75 ns per byte longer than in fast memory, and a read
+    # 0.375 ns: together 295 us for the 64 pages of the tensor. The recomputation of y takes 10 us,
+    # the time of stretch 2 (TIMES_NS in toys.py).
     profile, found = layered_profile(), tiers(0.001)
     mine, plain = (
         simulate(profile, policy(name), found, BUDGET) for name in ("auto+recompute", "auto")

@@ -26,13 +26,14 @@ from tests.unit.policies.tiering import VARIANTS, tiers
 from tests.unit.workloads import Network, profiled
 
 SLOW_S = 1.125e-9 * UNIT
-"""Extra seconds of a step in which z or g is slow: it is written once and read once."""
+"""Extra seconds of a step in which z or g is slow: each byte is written once, which takes 0.75 ns
+longer in slow memory, and read once, which takes 0.375 ns longer."""
 
 
 def test_the_cheaper_of_a_slow_tensor_and_a_recomputation_is_bounded() -> None:
     # Five tensors are alive in stretch 4. There is room for four of them, and nothing can move. So
     # one of them is slow for its whole life, or y is dropped and computed again in 10 us. Computing
-    # x again would take 1 ms.
+    # x again would take 1 ms. These are the times of stretches 2 and 1 (TIMES_NS in toys.py).
     profile, budget = layered_profile(), 4 * UNIT
     step_s = profile.step_ns / 1e9
     none, expensive, both = (

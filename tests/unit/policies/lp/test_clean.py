@@ -46,8 +46,8 @@ def test_segments_are_clean_unless_they_write_or_begin_with_a_birth() -> None:
 @pytest.mark.parametrize("written", [(), (0,), (0, 6)])
 def test_pages_that_are_only_read_move_without_writes(written: tuple[int, ...]) -> None:
     # Memory has room for one of the two tensors, which are used alternately. The step has 12
-    # stretches. The two fetches take as long as 4 stretches, and each write of a changed tensor
-    # takes as long as 3 stretches.
+    # stretches. The two fetches together take as long as 4 stretches, and each write of a changed
+    # tensor takes as long as 3 stretches.
     profile = lap(
         12, Life(64, (0,), written_in=written[:1]), Life(64, (6,), written_in=written[1:])
     )

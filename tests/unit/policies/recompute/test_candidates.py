@@ -42,8 +42,9 @@ def test_a_tensor_with_a_gap_between_its_uses_is_a_candidate() -> None:
 
 
 def test_the_candidates_that_free_most_for_their_time_are_kept() -> None:
-    # x would be absent for 100 us and takes 1 ms to compute again; y would be absent for 50 us and
-    # takes 10 us.
+    # The times are those of stretches 1 to 4 (TIMES_NS in toys.py). To compute x again takes 1 ms,
+    # and x would be absent for 100 us. To compute y again takes 10 us, and y would be absent for
+    # 50 us.
     assert candidates(layered_profile(), limit=1) == (OF_Y,)
 
 

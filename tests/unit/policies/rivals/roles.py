@@ -2,9 +2,9 @@
 """A step with parameters, a gradient and optimizer state. Its passes are those of passes.py.
 
 Parameter k - 1 belongs to layer k, for k = 1 to 4: layer k uses it in stretch k and in stretch
-13 - k, the optimizer in stretch 13. Tensor 4 is the gradient of layer 4's parameter, and tensors 5
-to 8 are optimizer state. In the drawing, x is a use, [ and ] are birth and death, and (x) is a use
-of a persistent tensor.
+13 - k, and the optimizer uses it in stretch 13. Tensor 4 is the gradient of layer 4's parameter,
+and tensors 5 to 8 are optimizer state. In the drawing, x is a use, [ and ] are birth and death, and
+(x) is a use of a persistent tensor.
 
 stretch           0   1   2   3   4   5   6   7   8   9  10  11  12  13
 parameter 0          (x)                                         (x) (x)

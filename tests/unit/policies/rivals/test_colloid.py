@@ -55,7 +55,7 @@ def test_the_search_begins_again_if_the_balance_has_moved() -> None:
     search = Search(0.05)
     search.amount(0.9, 3.0, 1.0)
     search.amount(0.895, 1.0, 2.0)
-    # The interval from 0.895 to 0.9 was smaller than 1 %, so its upper end is 1 again.
+    # The interval from 0.895 to 0.9 was smaller than EPSILON, 0.01, so its upper end is 1 again.
     assert search.amount(0.895, 1.0, 2.0) == pytest.approx((0.895 + 1) / 2 - 0.895)
     # If the share is above the interval's upper end, this end becomes 1, too.
     search = Search(0.05)

@@ -27,9 +27,10 @@ def test_hotness_is_the_mean_of_frequency_and_age() -> None:
 
 
 def test_accessed_slow_regions_rise_and_idle_fast_regions_fall() -> None:
-    # Demotions aim at 5 free pages of 1000 (0.5 %), and promotions leave 3 pages free: 1000 x (1 -
-    # 0.997). So 5 pages are demoted and 2 are promoted. Cell 2 is demoted, because it is the only
-    # fast cell without accesses. Cell 3 is promoted, because it has more accesses than cell 0.
+    # Demotions aim at 5 free pages of 1000 (0.5 %, the first of SETTINGS). Promotions leave 3 pages
+    # free: 1000 x (1 - USED_GOAL) = 1000 x (1 - 0.997). So 5 pages are demoted and 2 are promoted.
+    # Cell 2 is demoted, because it is the only fast cell without accesses. Cell 3 is promoted,
+    # because it has more accesses than cell 0.
     schemes = Schemes(1.0)
     assert schemes.tick(seen(0.0, [1, 3, 0, 9])) == [MoveRequest(2, 1, 5), MoveRequest(3, 0, 2)]
     # If 5 pages are free, nothing is demoted.

@@ -33,9 +33,9 @@ def test_a_step_that_fits_and_one_that_does_not() -> None:
     plan = policy("memory-mode").plan(profile, tiers, PAGE)
     assert mode.steady_step(plan, profile, tiers, 12 * LARGE * PAGE) == (0.0, 0, 0)
     # With 64 lines, a tensor that is larger than the cache evicts parts of itself, and no page is
-    # still cached at its next access. So each of the 19 * 64 - 1 page accesses is a miss and fills
-    # a line. All pages are dirty, so each is written back when its line is filled again. (The
-    # scratch has 63 pages instead of 64.)
+    # still cached at its next access. So each page access is a miss and fills a line. All pages are
+    # dirty, so each is written back when its line is filled again. A step has 19 * 64 - 1 page
+    # accesses, because the scratch has 63 pages instead of 64.
     found = mode.steady_step(plan, profile, tiers, LARGE * PAGE)
     size = (19 * LARGE - 1) * PAGE
     assert (found.filled_bytes, found.written_back_bytes) == (size, size)

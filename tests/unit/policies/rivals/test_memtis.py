@@ -12,11 +12,11 @@ from tests.unit.policies.rivals.observing import observation
 
 def test_memtis_thresholds() -> None:
     level, pages = np.array([5, 3, 1]), np.array([50, 60, 100])
-    # Hot pages must fit in 97 % of the capacity of 120 pages: the 110 pages of bins 5 and 3 fit,
-    # all 210 pages do not. The 110 pages fill more than three quarters of 120, so the next bin is
-    # not warm.
+    # Hot pages must fit in 97 % (1 - SPARE) of the capacity of 120 pages: the 110 pages of bins 5
+    # and 3 fit, all 210 pages do not. The 110 pages fill more than three quarters (WARM_BELOW) of
+    # 120, so the next colder bin is not warm.
     assert thresholds(level, pages, 120) == (2, 2)
-    # The 110 pages fill less than three quarters of 160, so the next bin is warm.
+    # The 110 pages fill less than three quarters of 160, so the next colder bin is warm.
     assert thresholds(level, pages, 160) == (2, 1)
     assert thresholds(level, pages, 160, warm_below=0.0) == (2, 2)
     assert thresholds(level, pages, 40) == (6, 5)

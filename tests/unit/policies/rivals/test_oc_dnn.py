@@ -29,8 +29,8 @@ def known(ahead: int, advises: bool) -> Adviser:
         # Cells 2 and 3 are fast, and the next stretch uses cell 0. The driver evicts cell 3, which
         # became fast before cell 2.
         (0, False, [MoveRequest(3, 1, 10), MoveRequest(0, 0, 10)]),
-        # The next operator's block is prefetched, too, so both fast cells are evicted, cell 3
-        # first.
+        # The block of the operator after the next one, cell 1, is prefetched, too. So both fast
+        # cells are evicted, cell 3 first.
         (
             1,
             False,
@@ -51,7 +51,9 @@ def test_the_next_operators_blocks_are_fetched(
 
 @pytest.mark.parametrize(("advises", "victim"), [(True, 1), (False, 3)])
 def test_the_last_operators_blocks_are_evicted_first(advises: bool, victim: int) -> None:
-    # Stretch 1, in which cell 1 was fast, has ended. Cell 3 became fast before cell 1.
+    # Stretch 1, which used cell 1, has ended. With advice to evict, cell 1 is evicted, because the
+    # last operator used it. Without advice, cell 3 is evicted, because it became fast before
+    # cell 1.
     adviser = Adviser(4, 0, advises)
     for stretch in (0, 1, 2, 3, 0):
         adviser.tick(seen(stretch, [10, 0, 0, 10]))

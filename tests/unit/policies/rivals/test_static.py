@@ -27,16 +27,16 @@ def tiers() -> Tiers:
 
 
 def test_static_by_hand() -> None:
-    # All numbers are in units of 64 pages. The budget is 4.
-    #             pages  alive in       page accesses
+    # A unit is 64 pages. The budget is 4 units.
+    #             units  alive in       accesses to units
     # parameter   2      all stretches  6
     # gradient    2      2 and 3        4
     # activation  2      0, 1 and 2     4
     # scratch     1      0              1
     # state       4      all stretches  4
-    # The parameter takes 2 pages. The other 2 pages serve the gradient and, in stretch 0, the
+    # The parameter takes 2 units. The other 2 units serve the gradient and, in stretch 0, the
     # scratch: 5 accesses, more than the activation's 4. The activation and the state stay slow, so
-    # 8 of the 19 page accesses are slow.
+    # 8 of the 19 accesses are slow.
     plan = policy("static").plan(large_profile(), tiers(), 4 * LARGE * PAGE)
     verify(plan, large_profile(), 4 * LARGE * PAGE)
     regions = {region.name: region.bytes // PAGE // LARGE for region in plan.layout.regions}
@@ -47,9 +47,9 @@ def test_static_by_hand() -> None:
 
 
 def test_static_splits_lasting_tensors() -> None:
-    # All numbers are in units of 64 pages. The budget is 3. Two pages serve the gradient and, in
-    # stretch 0, the scratch: 4 + 1 accesses. The third page is one of the parameter's two pages and
-    # serves 3 accesses. Thus 8 of the 19 accesses are fast and 11 are slow.
+    # The budget is 3 units of 64 pages. Two units serve the gradient and, in stretch 0, the
+    # scratch: 4 + 1 accesses (see the table in the test above). The third unit is one of the
+    # parameter's two units and serves 3 accesses. Thus 8 of the 19 accesses are fast and 11 slow.
     plan = policy("static").plan(large_profile(), tiers(), 3 * LARGE * PAGE)
     verify(plan, large_profile(), 3 * LARGE * PAGE)
     assert plan.predicted.step_ns == pytest.approx(4e9 + 11 * LARGE * PAGE_NS, abs=2)

@@ -74,7 +74,7 @@ def test_the_recomputation_lengthens_the_step_and_the_bound_is_below_it(
     found = simulate(profile, mine, tiers(100.0), budget)
     # Without recomputation, x, y, z, g and W would be alive at the same time in stretch 4. With
     # recomputation, y is not alive there. In stretch 5, z is dead, so the second y and the second
-    # scratch tensor have room beside x, g and W. So all memory is fast, and executing layer b again
-    # takes 10 us.
+    # scratch tensor have room beside x, g and W. So all memory is fast, and the step becomes longer
+    # only by the second execution of layer b, which takes 10 us (TIMES_NS in toys.py).
     assert found.step_seconds - found.fast_only_seconds == pytest.approx(10e-6, rel=1e-6)
     assert mine.bound_seconds(profile, tiers(100.0), budget) <= found.step_seconds

@@ -15,10 +15,11 @@ def seen(accesses: list[float], written: list[int], capacity: int = 21) -> Obser
 
 def test_pages_are_exchanged_once_they_are_in_a_hotter_bucket() -> None:
     scans = Scans(1.0, levels=1)
-    # A scan adds 2 to the temperature of a page that was accessed, and 3 more if it was written; a
-    # bucket has 5 temperatures. The scan finds cell 0 written (temperature 5), cell 1 only read
-    # (temperature 2) and the other cells idle (temperature 0). Cell 0 is then in bucket 1 and the
-    # other cells are in bucket 0, so cell 0 is promoted. The coldest fast cell makes room: cell 2.
+    # A scan adds 2 to the temperature of a page that was accessed, and 3 more if it was written
+    # (history.py). A bucket has 5 temperatures (BUCKET_WIDTH in buckets.py). The scan finds cell 0
+    # written (temperature 5), cell 1 only read (temperature 2) and the other cells idle
+    # (temperature 0). Cell 0 is then in bucket 1 and the other cells are in bucket 0, so cell 0 is
+    # promoted. The coldest fast cell makes room: cell 2.
     assert scans.tick(seen([1, 1, 0, 0], [1, 0, 0, 0])) == [
         MoveRequest(2, 1, 9),
         MoveRequest(0, 0, 10),

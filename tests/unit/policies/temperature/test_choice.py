@@ -22,8 +22,8 @@ def chosen(
 
 
 def test_hot_slow_pages_rise_and_cold_fast_pages_fall() -> None:
-    # The units are in buckets 18, 8, 2 and 0, because a bucket has 5 temperatures. The first two
-    # fit into 25 pages. Unit 1 is hot and already fast.
+    # The units are in buckets 18, 8, 2 and 0, because a bucket has 5 temperatures (BUCKET_WIDTH in
+    # buckets.py). The first two units fit into 25 pages, so they are hot. Unit 1 is already fast.
     assert chosen(Chooser(4), [90, 40, 12, 3], [0, 10, 10, 10], 25) == [[0], [3, 2]]
 
 

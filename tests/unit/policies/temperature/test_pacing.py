@@ -13,7 +13,7 @@ def test_the_interval_keeps_the_share() -> None:
     assert pacing.interval_s == 1.0
     pacing.note(0.1)
     assert pacing.interval_s == pytest.approx(5.0)
-    # The mean CPU time rises by a quarter of the difference: from 0.1 s to 0.125 s.
+    # The mean CPU time rises by a quarter (WEIGHT) of the difference: from 0.1 s to 0.125 s.
     pacing.note(0.2)
     assert pacing.interval_s == pytest.approx(6.25)
 

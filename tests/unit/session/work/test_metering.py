@@ -71,7 +71,7 @@ def test_steps_with_lost_records_are_not_metered(monkeypatch: pytest.MonkeyPatch
         step.records["address"][boundaries] = 1 + epoch
     assert not metering.on_step(steps[0])
     for step in steps[1:7]:
-        log.lost += 1  # no record arrives, either
+        log.lost += 1  # one record is lost, and no other record arrives
         assert not metering.on_step(step)
     log.lost += 1
     assert metering.on_step(steps[7])

@@ -26,8 +26,8 @@ def test_pinned_pages_are_tried_often_only_once(link: Link, tmp_path: Path) -> N
     busy_to.value, busy_from.value = first + PINNED * PAGE, first
     assert paged.evict(0, 300) == 300 - PINNED
     paged.settle()
-    # The pager tries to move the first pinned page nine times (1 + BUSY_TRIES in evict.c), and each
-    # other pinned page twice (1 + BUSY_TRIES_LATER).
+    # The pager tries to move the first pinned page nine times (1 + BUSY_TRIES in evict.c), and all
+    # further pinned pages twice (1 + BUSY_TRIES_LATER).
     assert ctypes.c_uint.in_dll(library, "busy_tries").value == 9 + 2 * (PINNED - 1)
     assert paged.holds(50, PINNED, 1)
     assert paged.counts().faults == 0

@@ -238,8 +238,9 @@ def test_many_sequences_of_faults_read_ahead(start: Callable[..., Paged]) -> Non
         for image in range(images):
             assert paged.holds(image * pages + page, 1, 1)
             paged.settle()
-    # If one image were read alone, three faults would read its 200 pages: 32, 64 and 104. Without
-    # reading ahead, each fault would read 32 pages, so each image would cause seven faults.
+    # If one image were read alone, three faults would read its 200 pages: 32, twice as many, and
+    # the remaining 104. Without reading ahead, each fault would read 32 pages, so each image would
+    # cause seven faults.
     assert paged.counts().faults <= images * 4
 
 

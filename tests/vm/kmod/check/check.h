@@ -81,11 +81,14 @@ void sampler_epoch_fd(struct sampler *sampler, struct target *target);
 struct sentinel_stats sampler_stats(struct sampler *sampler);
 /* Takes all records; the caller frees *out. */
 size_t sampler_drain(struct sampler *sampler, struct sentinel_access **out);
-/* Takes all records; returns how many are for the `pages` pages that begin at `address`, on `node`. */
+/*
+ * Takes all records; returns how many of them name `node` (ANY_NODE: any node) and one of the
+ * `pages` pages that begin at `address`.
+ */
 size_t sampler_count(struct sampler *sampler, uint64_t address, uint64_t pages, int node);
 /*
- * Takes all records; found[flags] is the number of pages, among the `pages` pages that
- * begin at `address`, that were recorded with exactly these flags.
+ * Takes all records. Of the `pages` pages that begin at `address`, found[flags] counts those that
+ * were recorded with exactly these flags.
  */
 void sampler_count_flags(struct sampler *sampler, uint64_t address, uint64_t pages, uint64_t found[32]);
 
