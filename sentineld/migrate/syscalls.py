@@ -66,7 +66,7 @@ def _number(name: str) -> int:
         raise SentinelError(
             "failed",
             f"the number of {name} is unknown on {platform.machine()}",
-            "use x86-64",  # the shim's C library has instructions of x86-64 (evict.c)
+            "use x86-64 or arm64",
         ) from None
 
 

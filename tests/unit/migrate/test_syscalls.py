@@ -7,7 +7,6 @@ import ctypes
 import errno
 import mmap
 import os
-import platform
 import subprocess
 from collections.abc import Iterator
 
@@ -75,13 +74,6 @@ def test_a_move_of_no_pages_makes_no_call() -> None:
 def test_a_missing_node_is_an_error(region: tuple[mmap.mmap, int]) -> None:
     with pytest.raises(SentinelError, match="not online"):
         move_pages(0, page_addresses(region[1], PAGE), 1000)
-
-
-def test_another_machine_is_told_which_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    with pytest.raises(SentinelError, match="number of move_pages is unknown on riscv64") as raised:
-        query_pages(0, np.array([PAGE], np.uint64))
-    assert raised.value.hint == "use x86-64"
 
 
 def test_a_dead_process_raises() -> None:
