@@ -18,9 +18,9 @@ import numpy as np
 
 from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.policies.lp.groups import Groups
-from sentineld.policies.lp.places import Places, following_segments
+from sentineld.policies.lp.places import Places
 from sentineld.policies.lp.pool import Entry
-from sentineld.policies.lp.problem import Changes, Limits
+from sentineld.policies.lp.problem import Changes, Limits, following_segments
 
 
 class CleanChange(NamedTuple):

@@ -19,9 +19,9 @@ import numpy as np
 from sentineld.model.arrays import Floats, Integers
 from sentineld.policies.lp.groups import Groups
 from sentineld.policies.lp.options import Options
-from sentineld.policies.lp.places import Places, following_segments
+from sentineld.policies.lp.places import Places
 from sentineld.policies.lp.pool import Entry
-from sentineld.policies.lp.problem import UNIT_PAGES, Changes
+from sentineld.policies.lp.problem import UNIT_PAGES, Changes, following_segments
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from sentineld.model.arrays import Integers
 from sentineld.policies.lp.problem import Changes
 
@@ -50,9 +48,3 @@ class Places:
     """The first of the rows that limit the fast pages at each pressure point after the moves of its
     stretch. In a generous program, a demotion makes room in these rows only if it had time to
     complete before the point."""
-
-
-def following_segments(segment: Integers, persistent: bool) -> Integers:
-    """For each position of a group, the segment after the position's moves."""
-    found: Integers = np.append(segment[1:], segment[0] if persistent else segment[-1])
-    return found

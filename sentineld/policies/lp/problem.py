@@ -144,6 +144,12 @@ Changes = list[Integers]
 """For each group, the ascending positions of its lifetime after which it may change its tier."""
 
 
+def following_segments(segment: Integers, persistent: bool) -> Integers:
+    """For each position of a group, the segment after the position's moves."""
+    found: Integers = np.append(segment[1:], segment[0] if persistent else segment[-1])
+    return found
+
+
 def changes_of(groups: Groups, generous: bool = False) -> Changes:
     """The positions of changes on the finest grid (GRIDS) with which the program has few enough
     columns (COLUMNS_MAX)."""

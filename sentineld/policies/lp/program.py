@@ -17,9 +17,16 @@ from sentineld.policies.lp.early import early_worth
 from sentineld.policies.lp.fetched import kept_columns, kept_rows
 from sentineld.policies.lp.groups import Groups
 from sentineld.policies.lp.options import Options, option_rows
-from sentineld.policies.lp.places import Places, following_segments
+from sentineld.policies.lp.places import Places
 from sentineld.policies.lp.pool import PoolColumns, pool_rows, transient_groups_of
-from sentineld.policies.lp.problem import UNIT_PAGES, Changes, Limits, Prices, Solution
+from sentineld.policies.lp.problem import (
+    UNIT_PAGES,
+    Changes,
+    Limits,
+    Prices,
+    Solution,
+    following_segments,
+)
 from sentineld.policies.require import scipy_missing
 
 MOVE_WORTH = 0.02

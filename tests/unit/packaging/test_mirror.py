@@ -17,6 +17,7 @@ DATA_ONLY = {
     "model/plan": "dtypes and dataclasses; test_protocol.py compares the layouts with the shim's",
     "model/records": "dtypes; test_protocol.py and test_uapi.py compare them with C",
     "model/tiers": "dataclasses",
+    "policies/lp/places": "a dataclass",
 }
 """Modules without anything to test, each with its contents."""
 
