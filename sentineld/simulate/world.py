@@ -424,7 +424,7 @@ class World:
             self.clean[cell] -= pages
         else:
             # Each page adds the mean of the times of both directions. The two times differ only on
-            # paged tiers, where Tiers.migration_bytes_per_s also describes this mean time.
+            # paged tiers. There, Tiers.migration_bytes_per_s is the mean of both directions, too.
             self.counts.busy_ns += pages * self.mean_page_ns
             if item.tier == 0:
                 self.counts.promoted_pages += pages

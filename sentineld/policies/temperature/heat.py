@@ -164,8 +164,8 @@ class Heat:
         asked: the distinct numbers of these runs' units. runs: all pages of these units, read after
         the kernel was asked; PAGE_RUN_DTYPE. Returns the number of pages that have left memory. If
         no page of a unit has left, the process has accessed all of them again immediately, or the
-        kernel has kept them. These cases cannot be distinguished: the unit counts as used, and is
-        not paged out again for REST scans.
+        kernel has kept them. These cases cannot be distinguished. So in both, the unit counts as
+        used, and to_page_out() leaves it out for REST scans.
         """
         before = self.units
         self.renew(before.replaced(asked, runs))

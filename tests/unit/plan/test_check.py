@@ -76,9 +76,9 @@ def _undropped(plan: Plan) -> Plan:
 
 
 def _promoted_and_demoted() -> list[tuple[int, ...]]:
-    """Moves of the state and of the gradient's slow pages. The plan does not drop the gradient's
-    pages: they are promoted at boundary 3 and demoted again at boundary 0 of the next step, before
-    the gradient's death (see toy_profile())."""
+    """Moves of the state and of the gradient's slow pages. The gradient's pages are promoted at
+    boundary 3 and demoted again at boundary 0 of the next step, before the gradient's death (see
+    toy_profile()). The plan does not drop these pages when the gradient dies."""
     return [
         *(DOWN, move(0, 1, 2, Space.ARENA, 1, 3, 2)),
         *(UP, move(3, 3, 2, Space.ARENA, 0, 3, 2)),
