@@ -334,14 +334,14 @@ class Mover:
         return True
 
     def _recheck(self, dropped: list[Table]) -> None:
-        """Correct the map for pages of the arena that were dropped in the stretches in which the
-        last batches were moved.
+        """Correct the map for those pages of the arena that the last batches have moved and that
+        the process has dropped in the same stretches.
 
         Such a page may have been born again before it was moved. The page is then on the tier to
         which it was moved, but in the map it is on the tier of its birth, because the map gets a
-        stretch's drops, and the births after them, only when the stretch ends. If the page is not
-        on its region's tier and this tier is slow, the page is moved back, unless a promotion of
-        the page is queued.
+        stretch's drops, and the births after them, only when the stretch ends. If the page's region
+        is on a slow tier but the page is not, the page is demoted to the region's tier, unless a
+        promotion of the page is queued.
 
         dropped: DROP_DTYPE, the ranges that were dropped in each stretch that has ended since the
             last call.
