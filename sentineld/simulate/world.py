@@ -150,7 +150,10 @@ class World:
             No pages can move during this time.
         """
         for cell in range(low, high):
+            self._used[cell] |= self.paged and busy_ns > 0
             if self.fast[cell] or self.slow[cell]:
+                # The pages of a former tensor, which was not dropped.
+                self._busy_ns += int(self.slow[cell]) * busy_ns if self.paged else 0.0
                 continue
             pages, wanted = int(self.cells.pages[cell]), int(self.cells.born_fast[cell])
             if self.paged:

@@ -12,6 +12,10 @@ the step-time bound, and the following:
 - a recomputation takes the segment's all-fast time even if its inputs are slow, and the tensors
   that the segment uses internally need no room.
 
+On paged tiers, the program ignores that a recomputation's faults on its inputs can fetch pages that
+a promotion keeps. The bound holds nevertheless if a promotion takes no longer than the read that
+the fault makes, so unless the configured migration_bytes_per_s is less than the disk's bandwidth.
+
 The first program has no options. Each further program adds the options that save time at the prices
 (dual values) of the program before it. If no such option is left, it adds positions at which groups
 may change their tier, as for the step-time bound. The dual has all options, so it is a lower bound
@@ -93,19 +97,19 @@ def recompute_bound(
     changes = changes_of(groups, generous=True)
     clean = np.zeros(len(groups.pages), np.bool_)
     for number in range(ROUNDS):
-        kept, fewer = options.only(groups, np.flatnonzero(active))
+        which, fewer = options.only(groups, np.flatnonzero(active))
         solution = solve(
-            groups.take(kept),
+            groups.take(which),
             limits,
-            [changes[at] for at in kept.tolist()],
+            [changes[at] for at in which.tolist()],
             NEEDED_BY,
-            clean[kept],
+            clean[which],
             fewer,
         )
         if solution is None:
             require_solved(number)
             break
-        prices = solution.prices.for_groups(kept, len(groups.pages))
+        prices = solution.prices.for_groups(which, len(groups.pages))
         dual = lower_bound(groups, limits, prices, options)
         taken[active] = solution.taken
         bound_ns, gains = max(bound_ns, dual.ns), dual.gains_ns

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dual of the generous program (see Limits in problem.py): a lower bound on the step time.
 
-At fixed prices of room, moves and hidden time (Prices in problem.py), the best life of a page does
-not depend on other pages. It is a shortest path through the positions of the page's lifetime (its
-stretches, numbered from the birth), with two states at each position: fast and slow. On paged tiers
-there are three states, because a fast page is dirty or clean. By weak duality, the dual's value is
-a lower bound at any prices. So the prices can come from an inexact solver, or from a program in
-which tiers change at fewer positions.
+At fixed prices of room, moves, hidden time and, on paged tiers, kept pages (Prices in problem.py),
+the best life of a page does not depend on other pages. It is a shortest path through the positions
+of the page's lifetime (its stretches, numbered from the birth), with two states at each position:
+fast and slow. On paged tiers there are three states, because a fast page is dirty or clean. By weak
+duality, the dual's value is a lower bound at any prices. So the prices can come from an inexact
+solver, or from a program in which tiers change at fewer positions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def lower_bound(
 
     limits: limits with `generous` set.
     prices: negative prices count as 0; the price of a moved page is capped at the time that its
-        promotion takes.
+        promotion takes, and the price of a kept page at the price of a moved one.
     options: recomputations that a step may choose. At given prices, the cost of a share of an
         option is proportional to the share. So each option is taken either completely or not at
         all.
@@ -64,10 +64,10 @@ def lower_bound(
     # prices in `timed` to prices per promoted page.
     out = limits.demotion_weight
     sums = moves + np.bincount(of, timed, minlength=count) / out
-    kept = np.ones(count)
+    scale = np.ones(count)
     if np.isfinite(limits.promote_ns):
-        kept = limits.promote_ns / np.maximum(sums, limits.promote_ns)
-    moves, timed = moves * kept, timed * kept[of]
+        scale = limits.promote_ns / np.maximum(sums, limits.promote_ns)
+    moves, timed = moves * scale, timed * scale[of]
     # Net cost of each ns of a stretch: 1 minus the value of the moves that are possible in this ns.
     paid = moves + np.bincount(of, timed * groups.points.share, minlength=count) / out
     weight = 1.0 - paid / limits.promote_ns

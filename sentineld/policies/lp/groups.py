@@ -206,7 +206,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     touched = np.zeros(cost.shape)
     if generous and timing.paged:
         touched = by_position(profile, touched_pages(profile)) / np.maximum(pages, 1)
-        # Newborn pages are not fetched from the file.
+        # Faults fetch a newborn tensor's pages only if a former tensor's pages were not dropped. If
+        # a promotion then keeps such pages, they count as born fast in the program.
         touched[0, transient(profile)] = 0.0
     matters = (cost.any(axis=0) | direct.any(axis=0) | hideable.any(axis=0)) & (pages > 0)
     if not generous:

@@ -431,9 +431,10 @@ def test_a_birth_waits_for_frames_of_pages_that_are_being_written() -> None:
 
 def newborn(capacity: int = 100) -> World:
     """A paged world in which cell 0 was born fast and cell 1 slow, and a demotion of cell 0 is
-    queued. The faults on cell 1 take 1 ns for each of its four pages."""
+    queued. Only cell 1 is accessed. The faults on it take 1 ns for each of its four pages."""
     one = paged(capacity)
-    one.born(0, 2, busy_ns=1.0)
+    one.born(0, 1)
+    one.born(1, 2, busy_ns=1.0)
     one.queue.add(demotion(0))
     return one
 
@@ -462,6 +463,31 @@ def test_slow_births_without_free_frames_are_written_at_once() -> None:
     one.run(9.0)
     assert one.counts.demoted_pages == 0
     one.run(14.0)
+    assert one.counts.demoted_pages == 1
+
+
+def test_pages_are_not_demoted_in_the_stretch_of_their_birth_if_it_uses_them() -> None:
+    one = paged()
+    one.born(0, 1, busy_ns=1.0)
+    one.queue.add(demotion(0))
+    one.run(20.0)
+    assert one.counts.demoted_pages == 0
+    rest(one)
+    one.run(25.0)
+    assert one.counts.demoted_pages == 1
+
+
+def test_accesses_to_slow_pages_of_a_former_tensor_delay_moves() -> None:
+    one = paged()
+    one.born(0, 2)
+    rest(one)
+    one.queue.add(demotion(0))
+    # The new tensor is born on the slow pages of cell 1. The faults on these pages take 4 ns, and
+    # the demotion of a page takes 5 ns.
+    one.born(1, 2, busy_ns=1.0)
+    one.run(8.0)
+    assert one.counts.demoted_pages == 0
+    one.run(9.0)
     assert one.counts.demoted_pages == 1
 
 
