@@ -2,7 +2,8 @@
 """Writes the man pages and the shell completions of sentinelctl and sentineld, for `make install`:
 python3 -m docs.command_files FOLDER, where FOLDER is PREFIX/share.
 
-Both are made from the commands' help by click, so that they cannot differ from `--help`.
+Neither can differ from `--help`: the man pages are made from the commands' click objects, and the
+completions run the program to list its verbs and options.
 """
 
 from __future__ import annotations

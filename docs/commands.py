@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the click commands of sentinelctl, of sentineld and of their verbs (subcommands). The CLI
-page, the man pages and the shell completions are made from these commands' help."""
+page, the man pages and the shell completions are made from these commands."""
 
 from __future__ import annotations
 

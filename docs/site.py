@@ -91,7 +91,8 @@ RECORDS = ROOT / "docs/adr/README.md"
 """The list of the decision records. The records are below it in the navigation."""
 
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
-"""A link or picture whose target is a file of the tree; the group is the file's path."""
+"""Matches a link or picture whose target is a file of the tree; the group of the expression is the
+file's path."""
 
 
 def pages() -> list[Path]:

@@ -123,8 +123,9 @@ static inline bool sentinel_dumpable(struct task_struct *task, struct mm_struct 
 
 /*
  * Returns the CPUs whose TLBs have to be flushed for the address space.
- * sentinel_flush_tlb() has incremented mm->context.tlb_gen. Any other CPU sees this when
- * it next switches to the address space, and flushes its TLB then.
+ * sentinel_flush_tlb() has incremented the generation, mm->context.tlb_gen. Any CPU that is
+ * not returned compares generations when it next switches to the address space, and flushes
+ * its TLB then.
  * If the address space has a global ASID, a CPU does not compare generations when it
  * switches, because the hardware broadcasts the kernel's own TLB flushes. The module
  * does not use this broadcast, so any CPU may keep old entries, and all CPUs have to

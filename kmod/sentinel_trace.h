@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tracepoint sentinel:page_access: one event for each recorded access, except accesses
- * to present huge pages, accesses that AGE finds, and the writes that
- * sentinel_note_late() records.
+ * Tracepoint sentinel:page_access: one event for each access that is recorded, or would be
+ * if the log had room. Three kinds of recorded accesses have no event: accesses to present
+ * huge pages, accesses that AGE finds, and the writes that sentinel_note_late() records.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM sentinel

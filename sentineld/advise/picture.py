@@ -119,6 +119,6 @@ def _panel(axes: Any, curves: Curves, trainings: int, excess: float) -> None:
 
 def _excess_percent(point: Point) -> float:
     """The time by which the step is longer than with all memory fast, in per cent of its all-fast
-    time. A step in which accesses to both tiers overlap can be shorter than all-fast; such a step
-    is drawn at 0."""
+    time. A step in which accesses to both tiers overlap can be shorter than with all memory fast;
+    such a step is drawn at 0."""
     return 0.0 if point.slowdown is None else max(100 * (point.slowdown - 1), 0.0)

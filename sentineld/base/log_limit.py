@@ -84,7 +84,7 @@ class LogLimit(logging.Filter):
         return True
 
     def _begin_period(self, now_s: float) -> None:
-        """Begin a period of all lines, and forget the counts that are not needed any more."""
+        """Begin a period of the limit LINES, and forget the counts that are not needed any more."""
         ended, self._total = self._total, _Count(now_s)
         self._unreported += ended.left_out
         for site, count in list(self._sites.items()):

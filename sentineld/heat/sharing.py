@@ -23,8 +23,8 @@ ROOM_SHARE = 1 / 8
 """Room that a session reports beyond the size of its processes, as a share of this size. The
 processes can grow into it at once."""
 STALE_SHARE = 1 / 32
-"""The session reports a new size if the reported size leaves the processes less room than this
-share of their present size, or more than twice ROOM_SHARE of it."""
+"""The session reports a new size if the reported size is less than (1 + STALE_SHARE) times, or more
+than (1 + 2 * ROOM_SHARE) times, the present size of the processes."""
 
 STUCK_S = 10.0
 """If a session waits for its share and has got no memory for this time, it stops waiting, because

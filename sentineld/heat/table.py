@@ -88,7 +88,7 @@ class HeatTable:
         gone: threading.Event,
     ) -> HeatSession:
         """Begin to manage a target, or change the budget of a managed target, or the terms of its
-        share. fast: None keeps the budget of a managed target; a new target then shares the shared
+        share. fast: if None, a managed target keeps its budget, and a new target shares the shared
         budget or, if there is none, gets the configured budget. gone: set when the caller has hung
         up. Raises SentinelError."""
         session = self.find(wanted)

@@ -234,7 +234,7 @@ def _by_job(sharers: Sequence[_Sharer]) -> list[list[_Sharer]]:
 
 def _present_bytes(ranks: Sequence[_Sharer]) -> int:
     """The present share of a job. If ranks have come or gone since the share was divided among
-    them, this is the sum of the shares of the given ranks."""
+    them, the result is the sum of the shares of the given ranks."""
     first = ranks[0]
     if all((one.job_ranks, one.job_bytes) == (len(ranks), first.job_bytes) for one in ranks):
         return first.job_bytes

@@ -197,8 +197,8 @@ class Schedule:
         Remove finished moves from the queue.
 
         limit: maximum number of pages.
-        exact: end the batch before the first move that limits done() only at a later boundary than
-            the move before it (see _awaited()). The process may be waiting until done() reaches the
+        exact: end the batch before the first move for which _awaited() returns a later boundary
+            than for the move before it. The process may be waiting until done() reaches the
             earlier boundary, and the additional move would delay this.
         due: take only moves that are due at or before this boundary; None: any.
         """

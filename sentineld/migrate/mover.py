@@ -102,8 +102,8 @@ class Mover:
         self._initial = plan.initial
         self._regions = plan.layout.regions
         self._last: Batch | None = None  # the batch carried out since the last _follow()
-        # Pages of the arena that were moved in the current stretch, and are dropped in it. They may
-        # have been dropped and born again before they were moved; see _recheck().
+        # Pages of the arena that were moved in the current stretch and that the plan drops in this
+        # stretch. They may have been dropped and born again before the move; see _recheck().
         self._suspects = no_pages()
         self._settled = settled(plan, page_bytes)
         self._refresh_at_step = 0

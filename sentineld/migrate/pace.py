@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the bandwidth that a series of batches reaches."""
+"""Measures the bandwidth that a series of batches (pending.py) reaches."""
 
 from __future__ import annotations
 

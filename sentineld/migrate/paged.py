@@ -151,8 +151,8 @@ class PagedMemory:
         return left
 
     def _wake(self) -> None:
-        """Wake the pager. The process can fill the eventfd's counter; then the pager is already
-        being woken."""
+        """Wake the pager. The write fails if the process has filled the eventfd's counter, but then
+        the pager is already being woken."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_write(self._wake_fd, 1)
 

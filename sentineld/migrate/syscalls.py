@@ -29,8 +29,8 @@ BATCH_PAGES = 2048
 equals the time to move about 200 pages."""
 
 NOT_WRITTEN = -(1 << 30)
-"""Status of a page for which the kernel wrote no status. move_pages() queries such pages once more
-after the move, and returns this value only if the query writes no status either."""
+"""Status of a page for which the kernel wrote no status. move_pages() queries such pages after the
+move, and returns this value only if the query writes no status either."""
 
 HUGE_BYTES = 2 << 20
 

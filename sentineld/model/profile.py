@@ -102,7 +102,7 @@ class Profile:
     heap_base: int = 0  # address of the shim's heap, which holds the persistent tensors
     untold_pages: int = 0
     """Number of pages to which a backend without epochs observed an access although the framework
-    reported no access to their tensors; see window_check.py."""
+    reported no access to their tensors; see profile/window_check.py."""
 
     @property
     def stretch_count(self) -> int:

@@ -139,8 +139,8 @@ def without(runs: Table, excluded: Integers) -> Table:
     end = first + runs["pages"]
     low = np.searchsorted(excluded[:, 1], first[0], side="right")
     high = np.searchsorted(excluded[:, 0], end[-1], side="left")
-    # Cut the runs to the gaps between the ranges. A loop over the ranges would take a minute for a
-    # process that has locked tens of thousands of pages.
+    # Cut the runs to the gaps between the ranges. A loop over the ranges would take a minute if
+    # there are tens of thousands of them, as in a process that has locked many separate pages.
     gap_start = np.append(first[:1], excluded[low:high, 1])
     gap_end = np.append(excluded[low:high, 0], end[-1:])
     first_gap = np.searchsorted(gap_end, first, side="right")

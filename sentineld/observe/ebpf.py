@@ -51,8 +51,8 @@ from sentineld.observe.bpfmap import BpfMap
 from sentineld.observe.ringbuf import RingBuffer
 
 RING_BYTES = 4 << 20
-"""Size of the ring of fault records: room for 131,071 records of 32 bytes (8 of them are the
-kernel's header) between two drains."""
+"""Size of the ring of fault records: room for 131,071 records between two drains. A record takes 32
+bytes; 8 of these bytes are the kernel's header."""
 
 _MODULE_ABSENT = "the kernel module is not loaded: there are no accesses to cross-check"
 

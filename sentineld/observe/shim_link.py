@@ -32,7 +32,7 @@ NAME_CHARACTERS_MAX = 256
 
 
 class ShimLink:
-    """The connection to a shim that has sent its hello.
+    """The connection to a shim that has sent its hello, which is its first message.
 
     The server's thread reads the socket, and the session's thread sends. Any thread may set words
     of the control segment.

@@ -45,9 +45,9 @@ class FaultCounts:
 
     steps: int = 0  # number of steps begun
     time_ns: float = 0.0  # elapsed time
-    faults: int = 0  # PagingCounts describes this field and the next two
-    reads: int = 0
-    read_ns: float = 0.0
+    faults: int = 0  # PagingCounts.faults
+    reads: int = 0  # PagingCounts.fault_reads
+    read_ns: float = 0.0  # PagingCounts.fault_read_ns
 
 
 class FaultLatency:

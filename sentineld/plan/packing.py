@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packing: find offsets for blocks with circular lifetimes; live blocks never overlap.
 
-A lifetime is [birth, death) in events: the births and deaths of a step are numbered in order. A
-lifetime with death < birth wraps around the end of the step; a lifetime with death == birth covers
-all events.
+A block is a tensor, or a set of tensors that lie side by side (plan/layout.py). A lifetime is
+[birth, death) in events: the births and deaths of a step are numbered in order. A lifetime with
+death < birth wraps around the end of the step; a lifetime with death == birth covers all events.
 
 pack() aims at the smallest total size. pack_as_born() places the blocks in the order of births, as
 an allocator would, so that blocks reuse freed memory that may still be in the caches.

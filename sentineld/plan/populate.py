@@ -2,8 +2,8 @@
 """Choose the tensors whose pages the shim populates at birth, in one system call per tensor.
 
 Without this call, each dropped page becomes resident again by a page fault of its own. One call for
-all pages of a tensor takes half as long as the page faults of a single thread. If several threads
-cause page faults in parallel, the page faults are as fast as the call.
+all pages of a tensor takes half as long as the page faults of a single thread. If more than
+THREADS_MAX threads cause page faults in parallel, the page faults are as fast as the call.
 """
 
 from __future__ import annotations

@@ -137,7 +137,8 @@ def peak_fast_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
 
     Dead pages count until they are dropped. Demotions of earlier boundaries are assumed to be
     complete. A promotion counts only from the next stretch on. In the stretch in which it starts,
-    it cannot exceed the budget, because the mover starts a promotion only if there is room.
+    it cannot lead to more fast pages than the budget allows, because the mover starts a promotion
+    only if there is room.
     """
     first = first_moments(profile)
     if len(first) < 2:

@@ -121,7 +121,8 @@ class StallTrial:
 
     def _restart(self, boundary: int) -> None:
         """Postpone the next trial by SETTLING_STEPS, because the process has just begun to follow
-        the plan, or has not followed it. A trial that is under way is repeated."""
+        the plan, or follows it again after an interruption. A trial that is under way is
+        repeated."""
         self._ready = boundary + SETTLING_STEPS * self._count
         self._stalled_at = None
 

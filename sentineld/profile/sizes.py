@@ -100,7 +100,8 @@ class Sizes:
 
     def missing_candidates(self, steps: int) -> Mask:
         """Which allocations other steps may lack. steps: number of steps from which these sizes
-        come. A single step does not show which sizes vary, so all its small allocations count."""
+        come. A single step does not show which sizes vary, so other steps may lack any of its
+        small allocations."""
         return self._small & self.vary if steps > 1 else self._small
 
     def slots(self, sizes: Sequence[int]) -> list[int] | None:

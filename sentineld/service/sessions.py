@@ -100,7 +100,8 @@ class Sessions:
         return session.on_message
 
     def _process_event(self, event: ProcessEvent) -> None:
-        """Handle a fork, exec or exit in the process tree of an attached session."""
+        """Handle a fork, exec or exit in the process tree of an attached session. Only an exec or
+        exit of the session's own process has an effect."""
         with self._lock:
             session = self._sessions.get(event.pid)
         if session is None or event.pid != event.root:

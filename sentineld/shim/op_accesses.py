@@ -251,10 +251,10 @@ class AccessStep:
     """Runs torch.profiler over one step: the constructor starts it, and finish() stops it.
 
     The access step ends early if its thread starts a profiler of the script or forks (unless
-    through_forks is set), or after FORWARDS_MAX forwards of layers. No profiler of the script may
-    start inside a range (torch.profiler.record_function) that began in the access step: at the end
-    of the range, torch would write to the profiler under which the range began, whose events are
-    already freed.
+    through_forks is set), or after FORWARDS_MAX forwards of layers. A script is not supported if
+    its profiler starts inside a range (torch.profiler.record_function) that began in the access
+    step: at the end of the range, torch would write to the profiler under which the range began,
+    whose events are already freed.
     """
 
     def __init__(self, native: Native, script: ScriptProfiler, through_forks: bool = False) -> None:

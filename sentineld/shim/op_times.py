@@ -3,9 +3,10 @@
 
 torch.profiler stamps events with wall time derived from the cycle counter; the shim stamps the
 ring's records with CLOCK_MONOTONIC. An allocation or free of 4 KiB or more that both the profiler
-and the ring have recorded gives one pair of times, called a pin. There is no pin if the profiler
-missed other allocations or frees at the same address. Times between two pins are interpolated and
-stay between these pins, so the mapping never moves an access across a birth or death that is a pin.
+and the ring have recorded gives one pair of times, called a pin. But if the profiler missed an
+allocation at an address, no allocation at this address gives a pin; likewise for frees. Times
+between two pins are interpolated and stay between these pins, so the mapping never moves an access
+across a birth or death that is a pin.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 Plans are corrected as in the daemon (plan/correct.py): steps continue under the old plan while the
 new plan is made, and the training switches plans between two steps. A plan can have promotions
 that are late by plan. Trials (plan/stall_trial.py) decide at which deadlines of these promotions
-the process stalls. Steps count as steady only after all trials.
+the process stalls. A step during which trials remain does not count as steady.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Waiting:
 
     correction: Correction
     ready_ns: float
-    """Time at which the corrected plan is ready, on the clock of Progress.time_ns."""
+    """Value of Progress.time_ns at which the corrected plan is ready."""
     spare: Plan | None = None
     """The spare plan, if it is used for the correction; None: make a new plan."""
 

@@ -13,12 +13,12 @@ On paged tiers, the world also follows these rules of the pager (docs/explanatio
 - A page is not demoted in a stretch that uses it.
 - A page is clean if it has been fetched and has not been changed since then. The demotion of a
   clean page takes no time.
-- All pages are born in memory. A birth waits for free frames until there are enough, or until no
+- No page is born in the file. A birth waits for free frames until there are enough, or until no
   queued demotion can free another frame. Pages for which no frame is free after this wait, and
-  pages that are born slow under the plan, count as slow. If the stretch of their birth accesses
-  these slow pages, as many of them as fit into the free frames occupy these frames until the
-  stretch ends, and are then written to the file unless they have been dropped. The rest is
-  written at once.
+  pages that are born slow under the plan, get no frame at their birth and count as slow. If the
+  stretch of their birth accesses these slow pages, as many of them as fit into the free frames
+  occupy these frames until the stretch ends, and are then written to the file unless they have
+  been dropped. The rest is written at once.
 - A page holds a frame until it has been written. So a stretch ends only when the pages that still
   have to be written fit into the free frames.
 """

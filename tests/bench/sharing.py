@@ -188,8 +188,8 @@ def main() -> None:
 
 
 def possible_rows(rows: Iterable[Row]) -> list[Row]:
-    """The rows for which some division gives each trace a plan. Those that deviate most from the
-    best division come first."""
+    """The rows for which some division gives each trace a plan, sorted by the tested division's sum
+    of slowdowns divided by that of the best division; the largest quotient comes first."""
     found = [row for row in rows if row["best_sum"] < math.inf]
     return sorted(found, key=lambda row: row["sum"] / row["best_sum"], reverse=True)
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fuzzes the daemon's end of the shim's protocol (docs/reference/protocol.md).
 
-The input is a client's actions: bytes and frames with descriptors on the socket, words and records
-in the control segment (memory that the client shares with the daemon), and steps of a training that
-the daemon can manage. The server, the sessions with their plans, the movers and the residency of
-emulated tiers are the daemon's real code. Only the sessions' threads and the planning processes are
-replaced: the fuzz target itself calls their code, alternately with the server's. Any exception
-other than SentinelError is a failure.
+The input is a client's actions: bytes and frames (each a length and as many bytes) with descriptors
+on the socket, words and records in the control segment (memory that the client shares with the
+daemon), and steps of a training that the daemon can manage. The server, the sessions with their
+plans, the movers and the residency of emulated tiers are the daemon's real code. Only the sessions'
+threads and the planning processes are replaced: the fuzz target itself calls their code,
+alternately with the server's. Any exception other than SentinelError is a failure.
 
 Not covered: the kernel module, and moves of real pages.
 """
@@ -88,8 +88,8 @@ class TurnedSession(Session):
         return self._driver.ended
 
     def turn(self) -> None:
-        """Carry out all queued commands, then call the driver's turn(); replaces Session._run().
-        Raises the errors that Session._guarded() does not handle."""
+        """Carry out all queued commands, then call turn() of the session's Driver; replaces
+        Session._run(). Raises the errors that Session._guarded() does not handle."""
         driver = self._driver
         if not self._resumed:
             if isinstance(self._before, TurnedSession) and not self._before.ended:

@@ -38,8 +38,8 @@ RING_RECORDS_MAX = 1 << 18
 TIMES = ("before-attach", "with-the-layout", "while-managed")
 ATTACHED, LAYOUT = "the attach succeeded", "took a layout"
 REACHED = {"before-attach": ATTACHED, "with-the-layout": LAYOUT, "while-managed": "managed"}
-"""For each of TIMES: the state (see lie()) that at least one training must report. Without it, the
-daemon may not have read the impossible words at this time."""
+"""For each of TIMES: the state (see lie()) that at least one training must report. If none reports
+it, the daemon may not have read the impossible words at this time."""
 MANAGED_S = 200.0
 """Time within which a training with valid control words is managed, even on a busy machine."""
 STUCK_S = 30.0

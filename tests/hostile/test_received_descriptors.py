@@ -215,7 +215,7 @@ PLACES: dict[str, Place] = {
 def once(say: Say, path: str, place: Place, open_one: Opener) -> None:
     """Send descriptors from open_one() at one place in the protocol (see PLACES), then close this
     process's copies, so that only the daemon's copies are left. Report SENT after the first message
-    with descriptors; if there is none, report the error."""
+    with descriptors, or the error that prevented this message."""
     answer = ""
     sending = place(Path(path), open_one)
     try:
@@ -234,8 +234,8 @@ def once(say: Say, path: str, place: Place, open_one: Opener) -> None:
 def send_everywhere(attack: Attack, open_one: Opener) -> None:
     """Send descriptors from open_one() at each place; then check that another user can register."""
     # If the descriptors block when they are closed, the daemon refuses the attacking user after
-    # closing.CLOSING_MAX of them. The other places together get fewer descriptors than this. The
-    # last place gets more, so it is attacked after the others.
+    # closing.CLOSING_MAX of them. The last place gets more descriptors than this. So it is attacked
+    # after the other places, which together get fewer.
     *others, last = PLACES
     for names in (others, [last]):
         # Start a process for each place, because the attacker may block, too.

@@ -94,7 +94,7 @@ class ManagedRun:
         return found
 
     def ctl(self, verb: str, *options: str) -> subprocess.CompletedProcess[str]:
-        """Run a verb of sentinelctl on this process.
+        """Run a verb of sentinelctl on the training's process.
 
         While other tests run, the mover may fall behind and the daemon may enter a corrected plan.
         This method then waits until the plan is live, and runs the verb again.

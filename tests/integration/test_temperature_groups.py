@@ -250,7 +250,8 @@ def test_the_session_ends_with_the_cgroup(daemon: Daemon, program: Path, group: 
 
 
 def test_a_process_tree_has_one_budget(daemon: Daemon, program: Path) -> None:
-    """The root uses little memory. Its children start after the attach; one outlives the root."""
+    """The tree's root uses little memory. Its children start after the attach. One of the children
+    outlives the root."""
     with block_process() as root:
         found = attach(daemon, str(root.pid), "--tree", fast="24MiB")
         assert found["pid"] == root.pid

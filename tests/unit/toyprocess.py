@@ -26,7 +26,8 @@ FAST, SLOW = 1, 2
 
 
 def toy_linked(**words: int) -> Linked:
-    """A process that replays the toy plan, at the start of step 10. words: more control words."""
+    """A process that replays the toy plan, at the start of step 10. words: initial values of
+    further control words; see Linked."""
     return Linked(
         **words,
         heap_base=HEAP,

@@ -170,9 +170,9 @@ def clean_rows(
     most 0. Returns (entries, the first row after the new rows).
 
     The demotion of a clean page takes no time. Some entries therefore subtract these demotions from
-    the rows that limit moves. In a generous program, other entries subtract the demoted clean pages
-    from the rows that begin at Places.after, too, because a demoted clean page frees its room
-    immediately.
+    the rows that limit moves. In a generous program (see Limits), other entries subtract the
+    demoted clean pages from the rows that begin at Places.after, too, because a demoted clean page
+    frees its room immediately.
 
     row: the first new row.
     """
@@ -228,7 +228,7 @@ def clean_rows(
 
 
 def demoted_clean(groups: Groups, fast_pages: Floats) -> Mask:
-    """(G,): for each group, whether a schedule demotes clean pages of the group.
+    """(G,): for each group, whether the solution with these fast pages demotes clean pages of it.
 
     fast_pages: (S, G), see Solution.
     """

@@ -87,9 +87,10 @@ def lower_bound(
         np.add.at(held[:, group], at, points[point] + timed[point])
     held += np.where((position > 0) | groups.persistent[None, :], boundaries[stretch], 0.0)
     moved = moves[stretch]
-    # On paged tiers, a fault may have fetched a promoted page. Such a page needs room from the
-    # beginning of the stretch on, instead of a move. Each slow page adds its touched share to the
-    # limit on these pages.
+    # On paged tiers, a promoted page may be one that a fault has fetched (fetched.py). Such a page
+    # needs no move, but it needs room from the beginning of the stretch on. The number of these
+    # pages is at most the touched share (Groups.touched) of the group's slow pages, so each slow
+    # page raises this limit by the touched share.
     fetches = groups.touched > 0
     kept_price = np.clip(prices.kept, 0.0, np.maximum(moved - held, 0.0)) * fetches
     enter = np.where(fetches, np.minimum(moved, held + kept_price), moved)

@@ -97,7 +97,8 @@ def kept_rows(
             for entry in np.flatnonzero(options.group == group).tolist():
                 taken = places.taken + int(options.option[entry])
                 add(row + at, taken, -share * float(options.pages[entry]) / UNIT_PAGES)
-        # No page is demoted in a stretch that uses it, so the promoted part is the increase.
+        # No page is demoted in a stretch that uses it, so the promoted part is the increase of the
+        # fast part.
         add(row + many + at, kept, 1.0)
         add(row + many + at, fast, 1.0)
         add(row + many + at, later, -1.0)

@@ -289,7 +289,7 @@ def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> 
 
 
 def _largest(touched: Floats, members: tuple[Integers, ...]) -> Floats:
-    """(S, G): the largest share that is touched of any member of each group. touched: (S, T)."""
+    """(S, G): for each group, the largest of its members' touched shares. touched: (S, T)."""
     found = np.zeros((len(touched), len(members)))
     for at, rows in enumerate(members):
         found[:, at] = touched[:, rows].max(axis=1)

@@ -92,14 +92,16 @@ class Options:
 def option_rows(
     groups: Groups, options: Options, places: Places, limits: Limits, unit_ns: float, row: int
 ) -> tuple[list[Entry], Floats]:
-    """Make the rows that limit the fast part of each segment of the groups that options change to
-    the groups' pages.
+    """Make one row for each segment of each group whose number of pages depends on the options. The
+    row limits the fast part of the segment to the group's pages.
+
+    A segment is a part of a group's lifetime in which its tiers cannot change; see program.py.
 
     unit_ns: the program's unit of time. row: the first new row.
 
-    Returns (entries, the limits of the new rows, in UNIT_PAGES). Some of the entries add the
-    options' time and costs to the savings of the stretches, and the time in which their accesses
-    use the slow tier to the moves.
+    Returns (entries, the limits of the new rows, in UNIT_PAGES). Some of the entries reduce the
+    savings of the stretches by the options' time and costs. Others add the time in which accesses
+    use the slow tier, as far as it depends on the options, to the rows of the stretches' moves.
     """
     each = np.arange(len(options.stretch))
     stretch, option, cost = options.changes(groups, groups.direct_ns)

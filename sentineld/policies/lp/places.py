@@ -22,14 +22,15 @@ class Places:
     changes: Changes
 
     demotions: int
-    """The first of the columns of demotions. Each change of each group has one such column."""
+    """The first of the columns of demotions. Each change (see Changes) of each group has one such
+    column."""
 
     dying: dict[int, int]
     """For each group that may be demoted in the stretch of its death, the column of the part that
     is demoted there."""
 
     taken: int
-    """The first of the columns of the options' shares."""
+    """The first of the columns of the options' shares (options.py)."""
 
     moving: int
     """The first of the rows that limit the moves in each stretch."""

@@ -145,7 +145,8 @@ Changes = list[Integers]
 
 
 def following_segments(segment: Integers, persistent: bool) -> Integers:
-    """For each position of a group, the segment after the position's moves."""
+    """For each position of a group, the segment after the position's moves. A segment is the part
+    of the lifetime between two of the group's Changes. segment: the segment of each position."""
     found: Integers = np.append(segment[1:], segment[0] if persistent else segment[-1])
     return found
 

@@ -39,7 +39,7 @@ made for each value."""
 @register("capuchin", False)
 @register("capuchin+slow", True)
 class Capuchin(SwappingPolicy):
-    """Policies `capuchin` and `capuchin+slow`, which try several extra times for transfers."""
+    """Policies `capuchin` and `capuchin+slow`, which try each value of EARLIER."""
 
     sweep = EARLIER
     obstacle = "its gaps have too little free time to make room"

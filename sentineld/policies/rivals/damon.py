@@ -123,7 +123,8 @@ class Schemes:
         cold = cold[np.argsort(score[cold], kind="stable")]
         elapsed_s, self._before_ns = (now_ns - self._before_ns) / 1e9, now_ns
         capacity = observation.capacity_pages
-        # The quota is charged only for the demotions that exchange() can request, as in the kernel.
+        # As in the kernel, the quota is charged only for demotions that can be made. So apply the
+        # limits of exchange() before the quota.
         down = min(
             int(capacity * self._free_goal) - observation.free_pages,
             int(observation.fast[cold].sum()),

@@ -80,9 +80,9 @@ def distance(book: Book, gap: Gap) -> int:
 
 def swap_in_at(book: Book, gap: Gap, lower_bound: int) -> int:
     """The position (see Gap) at which the swap-in begins: the beginning of the layer that is
-    lower_bound layers before the layer of the gap's second use. If the gap has fewer layers, it is
-    the beginning of the first layer that begins in the gap. If no layer begins in the gap, it is
-    the gap's second use."""
+    lower_bound layers before the layer of the gap's second use. If the gap has fewer layers, the
+    position is the beginning of the first layer that begins in the gap. If no layer begins in the
+    gap, the position is that of the gap's second use."""
     begins = _begins(book, gap)
     return begins[max(len(begins) - 1 - lower_bound, 0)] if begins else gap.until
 

@@ -85,7 +85,8 @@ class MemoryMode:
             if rate > 0:
                 extra_ns += sizes * 1e9 / rate
         # Only fills and write-backs access slow memory. The program itself accesses only the cache,
-        # so its work takes the all-fast time and hides up to hidden_ns of fills and write-backs.
+        # so its work takes the all-fast time. In each stretch, up to hidden_ns of the time of fills
+        # and write-backs overlaps with this work (see AccessCosts in model/timing.py).
         hidden_ns = timing_of(tiers).costs(profile).hidden_ns
         shown_ns = float(np.maximum(extra_ns - hidden_ns, 0.0).sum())
         return HardwareStep(shown_ns, int(filled.sum()), int(written_back.sum()))

@@ -96,7 +96,7 @@ class Histogram:
 def thresholds(
     level: Integers, pages: Integers, capacity_pages: int, warm_below: float = WARM_BELOW[0]
 ) -> tuple[int, int]:
-    """(coldest hot bin, coldest bin that is not demoted).
+    """(coldest hot bin, coldest bin whose pages are not demoted).
 
     level, pages: (C,), the bin and the number of pages of each cell. warm_below: see WARM_BELOW.
     """

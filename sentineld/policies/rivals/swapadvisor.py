@@ -120,7 +120,7 @@ class Step:
     wraps: Mask  # (G,): whether the step ends before the next use
     # (S,): fast pages of each stretch that are not in a pool. This is the book's usage minus the
     # pages of those of the N tensors that are alive in the stretch. It can be negative if some of
-    # these tensors are alive one after another and share their room.
+    # these tensors live one after another within the stretch and share their room.
     other_pages: Integers
 
     @staticmethod

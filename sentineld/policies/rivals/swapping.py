@@ -255,8 +255,8 @@ def tier_ranges(tensor: int, slow: Mask, offset: int, page_bytes: int) -> Table:
 
 def _initial(book: Book, offset: Integers) -> Table:
     """Page ranges of persistent tensors and their tiers at boundary 0. A range is slow at boundary
-    0 if its tensor is always slow. It is also slow if it is swapped out before this boundary and
-    swapped back in at or after this boundary."""
+    0 if its tensor is always slow. It is also slow if it begins to be swapped out in the step
+    before this boundary, and begins to be swapped back in at or after this boundary."""
     profile, count = book.profile, book.profile.stretch_count
     pages, page = tensor_pages(profile), profile.page_bytes
     tables = []

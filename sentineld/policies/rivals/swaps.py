@@ -4,8 +4,9 @@
 Every tensor is fast while it is used, unless it is slow for its whole life. Between two uses, a
 tensor may be swapped out to the slow tier. It is swapped out right after the first use and swapped
 back in just in time for the second. The book records the remaining room and bandwidth of each
-stretch, and so shows whether another swap fits. A tensor takes up room from its birth to its death.
-Short-lived tensors, which die in the layer of their birth, are not swapped.
+stretch, and so shows whether another swap fits. A fast tensor takes up room from its birth to its
+death, except while it is swapped out. Short-lived tensors, which die in the layer of their birth,
+are not swapped.
 """
 
 from __future__ import annotations

@@ -12,11 +12,10 @@ same tensors in the order in which the backward pass uses them. While a tensor i
 that is `depth` places behind it in the queue is promoted. How TierTrain sizes its queues is not
 public; the policy tries all values in DEPTHS and keeps the plan with the shortest predicted step.
 
-Our choices, because the sources do not say: only transient tensors move. A tensor whose gap (the
-time between its two uses) is too short for both transfers stays fast. If not all
-tensors fit into fast memory, some are slow for their whole lives, as under the policies with
-`+slow`: the tensor with the lowest cost per freed page is made slow, and so on, until the others
-fit.
+The sources leave some rules open. We have chosen these: only transient tensors move. A tensor whose
+gap (the time between its two uses) is too short for both transfers stays fast. If not all tensors
+fit into fast memory, some are slow for their whole lives, as under the policies with `+slow`: the
+tensor with the lowest cost per freed page is made slow, and so on, until the others fit.
 """
 
 from __future__ import annotations

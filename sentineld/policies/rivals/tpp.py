@@ -38,8 +38,8 @@ from sentineld.policies.rivals.reactive import (
 
 SCAN_S = 1.0
 DEMOTE_BELOW = (0.02, 0.005, 0.1)
-"""Values of the demotion watermark, as a share of the fast tier. The published one comes first;
-in the original, it is above the watermark below which no page is allocated on the fast node."""
+"""Values of the demotion watermark, as a share of the fast tier. The published one comes first. In
+the original, the fast node also has a lower watermark, below which no page is allocated on it."""
 
 HEADROOM = 0.005
 """Share of the fast tier that promotions leave free."""

@@ -9,11 +9,11 @@ the current one runs. Activations stay in the GPU's memory.
 
 Adapted to memory tiers: there is one slow tier. Gradients and optimizer state are placed as under
 `zero-offload` (zero_offload.py). A parameter is moved to the slow tier in each gap between two
-layers that use it, and moved back `ahead` layers before the second of these layers. The optimizer
-updates parameters in slow memory, like its other tensors. If a fetch is late, the original waits
-for it. Here, the process does not wait for promotions at boundaries, so the fetch begins earlier if
-the bandwidth does not suffice. A parameter stays fast in gaps that are too short for both
-transfers.
+layers that use it. It is fetched a number of layers (see LAYERS_AHEAD) before the second of these
+layers. The optimizer updates parameters in slow memory, like its other tensors. If a fetch is late,
+the original waits for it. Here, the process does not wait for promotions at boundaries, so the
+fetch begins earlier if the bandwidth does not suffice. A parameter stays fast in gaps that are too
+short for both transfers.
 
 Left out: partitioning across GPUs; splitting one operator into tiles; and the offload of
 activations to the CPU's memory. The original offloads only activation checkpoints and recomputes

@@ -3,9 +3,9 @@
 
 Based on ZeRO-Offload (Ren et al., USENIX ATC 2021; arXiv 2101.06840): gradients and the optimizer's
 state are in the CPU's memory, and the CPU runs the optimizer there. Parameters and activations are
-in the GPU's memory. This cut of the training's data-flow graph transfers the fewest bytes: per
-step, the gradients in one direction and the updated parameters in the other. Twin-flow
-(ZeRO-Offload++) leaves a share of the optimizer to the GPU.
+in the GPU's memory. Of all divisions of the training's data-flow graph between GPU and CPU, this
+one transfers the fewest bytes: per step, the gradients in one direction and the updated parameters
+in the other. Twin-flow (ZeRO-Offload++) leaves a share of the optimizer to the GPU.
 
 Adapted to memory tiers: gradients are born on the slow tier, and the optimizer accesses them and
 its state there. So writes of the backward pass to slow memory replace the transfer of gradients,

@@ -56,7 +56,7 @@ class Placement:
     items: Items
     lives: Lives
     limit: int  # fast memory for pool and chunks, in pages
-    late: Mask  # (S, N), by position as in Lives: the promotions that are late by plan
+    late: Mask  # (S, N): the promotions that are late by plan, by position (see Lives)
 
     def pool_note(self, profile: Profile) -> str:
         """A note on the pool, for the plan's notes."""

@@ -50,7 +50,8 @@ class Fitting:
     prices: Prices
 
     may_enter: Mask | None = None
-    """(S, N), by position as in Lives: whether a chunk may be promoted; None: in all positions."""
+    """(S, N): whether each chunk may be promoted in each position (a stretch of the chunk's
+    lifetime; see Lives). None: in all positions."""
 
     stretch: Integers = field(init=False)
     """items.stretch_of()."""

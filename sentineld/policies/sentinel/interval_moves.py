@@ -41,8 +41,8 @@ class IntervalSchedule:
     of the paper)."""
 
     late: Mask
-    """(S, N), by position as in Lives: promotions for which there is room, but no time (case 3).
-    They begin in an interval's last stretch."""
+    """(S, N): promotions for which there is room, but no time (case 3), by position (a stretch of
+    the chunk's lifetime; see Lives). They begin in an interval's last stretch."""
 
     unsteady: int
     """Number of chunks that are kept slow because their lives changed from step to step."""
@@ -58,8 +58,8 @@ class IntervalScheduler:
         self._items, self._room, self._moves = items, room, moves
         count = items.stretch_count
         position = (np.arange(count)[:, None] - items.birth[None, :]) % max(count, 1)
-        # (S, N): number of stretches from this one, inclusive, to the end of the chunk's life; 0 or
-        # less if the chunk is not alive in this stretch.
+        # (S, N): number of stretches from each stretch, inclusive, to the end of the chunk's life;
+        # 0 or less if the chunk is not alive in the stretch.
         self._left = items.length[None, :] - position
         self._old = (self._left > 0) & (items.persistent[None, :] | (position > 0))
         # (S, N): number of stretches until the chunk's next use in its life; 0: this stretch uses

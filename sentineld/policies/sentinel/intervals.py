@@ -84,8 +84,9 @@ def coming_use(items: Items) -> Integers:
 
 
 def may_enter(items: Items, stretches: int) -> Mask:
-    """(S, N), by position as in Lives: whether a chunk may be promoted in the position's stretch.
-    It may if it is used later in the interval of this stretch, or in the next interval."""
+    """(S, N): whether each chunk may be promoted in each position (a stretch of the chunk's
+    lifetime; see Lives). It may if it is used later in the interval that contains this stretch, or
+    in the next interval."""
     count = items.stretch_count
     until_use = coming_use(items)[1:] - np.arange(count)[:, None]
     allowed: Mask = until_use <= stretches_ahead(count, stretches)[items.stretch_of()]

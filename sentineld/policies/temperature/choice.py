@@ -29,7 +29,7 @@ class Chooser:
     def __init__(self, count: int, margin: int = 0, rest: int = 0) -> None:
         """count: N.
 
-        margin: number of buckets, directly below the coldest hot one, that are not demoted.
+        margin: number of buckets, directly below the coldest hot one, whose units are not demoted.
         rest: after a unit has moved, the number of calls of choose() that must not move it back.
         """
         self._margin, self._rest = margin, rest

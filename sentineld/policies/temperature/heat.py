@@ -152,7 +152,7 @@ class Heat:
     def to_page_out(self, pages_max: int) -> Table:
         """The resident runs to page out, up to pages_max pages; PAGE_RUN_DTYPE. The runs of cold
         units come first, then those of other units; in both groups, the coldest units come first. A
-        unit whose page-out failed is left out for REST scans; see paged_out()."""
+        unit whose page-out failed is left out for a number of scans (REST); see paged_out()."""
         resident = np.flatnonzero((self.units.resident > 0) & (self._refused == 0))
         temperature = self._tracker.temperature()[resident]
         order = np.lexsort((temperature, ~self._cold[resident]))
@@ -165,7 +165,7 @@ class Heat:
         the kernel was asked; PAGE_RUN_DTYPE. Returns the number of pages that have left memory. If
         no page of a unit has left, the process has accessed all of them again immediately, or the
         kernel has kept them. These cases cannot be distinguished. So in both, the unit counts as
-        used, and to_page_out() leaves it out for REST scans.
+        used, and to_page_out() leaves it out for a number of scans (REST).
         """
         before = self.units
         self.renew(before.replaced(asked, runs))
@@ -193,10 +193,10 @@ class Heat:
         pages follows from the share of the scans that found the unit used. The birth of a unit,
         which counts as a scan, is left out of this share; a unit that no scan has examined since
         its birth counts as used in each scan. If no accessed bits are read, nothing is known of
-        pages that stay in memory. The share is then assumed: it is 1 after the unit was born, pages
-        of it returned or a page-out of it failed, and decreases with each further scan until the
-        unit counts as idle. The rate of the pages in swap follows from the mean number of the
-        unit's pages that return between two scans.
+        pages that stay in memory. The share is then assumed. It is set to 1 by the unit's birth, by
+        a return of some of its pages or by a failed page-out. It decreases with each further scan
+        until the unit counts as idle. The rate of the pages in swap follows from the mean number of
+        the unit's pages that return between two scans.
         """
         units, scans = self.units, self._tracker.scans
         if seen:

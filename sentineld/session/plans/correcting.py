@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Corrects a live plan. The measured bandwidth, stretch times and latency of faults are compared
-with the assumed values. If they differ too much (plan/correct.py decides this), the spare plan
-replaces the live plan if it suits the correction. Otherwise, another plan is made in the
-background."""
+with the assumed values. If they differ too much (plan/correct.py decides this) and the spare plan
+suits the correction, the spare plan replaces the live plan. If the spare plan does not suit the
+correction, or if there is no spare plan, another plan is made in the background."""
 
 from __future__ import annotations
 

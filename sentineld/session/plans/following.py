@@ -120,8 +120,9 @@ class Following:
         self._stop_managed()
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
-            # enter() is not needed if another plan was live before and the new plan's policy keeps
-            # to the budget: the new plan's moves soon reduce the fast pages to the budget.
+            # Managed.enter() is not needed if another plan was live before and the new plan's
+            # policy keeps to the budget: the new plan's moves soon reduce the fast pages to the
+            # budget.
             managed.enter()
         self._start(planned, managed)
         what, self._entering = self._entering.what, None  # frees the layout, which is large

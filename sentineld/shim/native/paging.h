@@ -34,7 +34,7 @@ const char *paging_start(const struct heap *heap, const struct paging_settings *
 /* If the pager runs, make it manage an arena. Returns NULL, or a description of the problem. */
 const char *paging_add(const struct arena *arena);
 
-/* From now on, use the emulation's residency segment, this arena, and the moves of the arena's
+/* From now on, use the residency segment of `emulation`, this arena, and the moves of the arena's
    layout. Each argument may be NULL, which means none. Needs the shim's lock. */
 void paging_use(struct emulation *emulation, const struct arena *arena);
 

@@ -9,12 +9,12 @@ contestant "ram" has a limit. The limit leaves room for a fraction F of the tens
 all other memory of the process. In each round, every contestant has one turn: it runs some
 unmeasured steps and then some measured ones, while the others pause. The contestants:
 
-    ram            no limit
-    swap           Linux swap on the disk, with the kernel's default settings
-    swap-tuned     Linux swap on the disk, with the fastest of several settings
-    zram           Linux swap on zram; its compressed pages do not count towards the limit
-    saved-tensors  PyTorch's hooks write activations to files; Linux swap holds other pages
-    auto, sentinel sentineld on paged tiers, without swap
+    ram              no limit
+    swap             Linux swap on the disk, with the kernel's default settings
+    swap-tuned       Linux swap on the disk, with the fastest of several settings
+    zram             Linux swap on zram; its compressed pages do not count towards the limit
+    saved-tensors    PyTorch's hooks write activations to files; Linux swap holds other pages
+    auto, sentinel   sentineld on paged tiers, without swap
 
 With --rivals, policies of other systems compete, too, if sentineld can run them on paged tiers.
 

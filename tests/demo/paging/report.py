@@ -24,7 +24,8 @@ TITLES = {RAM: "all in RAM", SWAP: "Linux swap", OURS: "sentineld"}
 TITLE = "# sentineld demo, part 1: less memory than the model needs"
 FILES = ("paging.md", "paging.json", "paging.png")
 QUIET_SHARE = 0.8
-"""On a quiet machine, the CPU time of a step in RAM is at least this share of the step's time."""
+"""The machine counts as busy if the CPU time of a step of the training in RAM is less than this
+share of the step's time."""
 MIB = 1 << 20
 NOTES = (
     "All figures are measured on this machine; nothing is emulated. The trainings run in turns, "

@@ -111,8 +111,8 @@ int world_clock_nanosleep(clockid_t clock, int flags, const struct timespec *unt
 
 /*
  * Only waits at barriers call nanosleep(). Checks that the heartbeat is not stale, and that one
- * call into the shim sleeps no longer than BARRIERS_PER_CALL waits with the largest time-out (plus
- * one nap for each wait).
+ * call into the shim sleeps no longer than BARRIERS_PER_CALL waits with the largest time-out, plus
+ * one nanosleep() for each wait, by which the wait can overrun.
  */
 int world_nanosleep(const struct timespec *wanted, struct timespec *left)
 {

@@ -61,9 +61,9 @@ class PlainTrainings:
         self._running: dict[tuple[str, ...], PlainTraining] = {}
 
     def losses(self, script: str, arguments: Sequence[str], steps: int) -> list[str]:
-        """The first `steps` losses of a training without the shim. Its command line is the script,
-        the kind of training, a file whose existence would end it, and options. arguments: the kind
-        and the options."""
+        """The first `steps` losses of a training without the shim. The training's command line is
+        the script, the kind of training, a file whose existence would end it, and options.
+        arguments: the kind and the options."""
         key = (script, *arguments)
         training = self._running.pop(key, None) or self._start(script, arguments)
         self._running[key] = training

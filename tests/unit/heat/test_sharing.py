@@ -109,7 +109,8 @@ def test_the_share_follows_the_size_of_the_processes(machine: Machine) -> None:
     share = shared(machine).explain("one")
     assert share is not None
     assert share.spare_bytes == share.share_bytes == 8 * MIB * (1 + ROOM_SHARE)
-    # The processes grow into half of the room that their share leaves, so the share stays the same.
+    # The share has room for the processes to grow by ROOM_SHARE. They grow by half of this, so the
+    # share stays the same.
     one.follow(int(8 * MIB * (1 + ROOM_SHARE / 2)))
     assert one.take(0) == 8 * MIB * (1 + ROOM_SHARE)
     one.follow(16 * MIB)

@@ -31,7 +31,7 @@ SRUN = {
     [
         ({}, None),
         (TORCHRUN, Job("bert-7", 5, 16, 1)),
-        # Without --rdzv-id, the ranks have only the address in common.
+        # Without --rdzv-id, the ranks have only the master's address in common.
         ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "none"}, Job("n1:29500", 5, 16, 1)),
         (SRUN, Job("4711", 3, 4, 0)),
         # srun starts one torchrun on each machine, so srun's ranks number the machines.

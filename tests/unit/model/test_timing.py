@@ -80,9 +80,9 @@ def test_accesses_to_both_tiers_overlap() -> None:
 
 
 def test_the_time_of_accesses_is_at_most_that_of_the_stretch() -> None:
-    # A stretch takes only 1,000 ns. The sum of its accesses would take longer even in fast memory,
-    # so caches must have served some of them. In the model, caches do not reduce the extra time of
-    # slow memory: 3 * 65536 ns for each unit.
+    # A stretch takes only 1,000 ns. All its accesses together would take longer than this, even in
+    # fast memory, so caches must have served some of them. In the model, caches do not reduce the
+    # extra time of slow memory: 3 * 65536 ns for each unit.
     extra = [3 * 65536.0 * units for units in UNITS]
     assert overlapping(Overlap.COMPUTE, 1.0, 1000) == [1000 + one for one in extra]
     assert overlapping(Overlap.TIERS, 1.0, 1000) == pytest.approx([1000 + one for one in extra])

@@ -117,5 +117,5 @@ def test_a_window_keeps_snapshots_of_its_whole_length_up_to_a_limit(
     watch.close()
     assert areas["start"].tolist() == [0, MIB]
     assert areas["heat"].tolist() == pytest.approx([0.5, 0.5], abs=2 / SNAPSHOTS_MIN)
-    # Only the second half of the kept snapshots is merged.
+    # end() leaves out the first half of the kept snapshots, in which DAMON's regions converge.
     assert SNAPSHOTS_MIN // 2 <= merged[0] <= SNAPSHOTS_MAX // 2

@@ -306,9 +306,9 @@ def test_a_descendant_returns_to_the_tree_of_its_parent(three_generations: int) 
 
 
 def test_a_tree_of_its_own_is_charged_to_its_user(three_generations: int) -> None:
-    """A user's training runs in the tree of root's launcher. While the training is tracked as a
-    tree of its own, it and its descendants do not count as descendants of root's tree. The
-    training's descendants count for the user."""
+    """A user's training runs in the process tree of a launcher that belongs to the user root. While
+    the training is tracked as a tree of its own, it and its descendants do not count as descendants
+    of the launcher. The training's descendants count for the user."""
     watcher = ProcessWatcher(lambda event: None, Limits(of_user=1, of_root=2, total=1))
     parent = three_generations
     (child,) = children(parent)

@@ -103,7 +103,8 @@ def test_slow_pages_with_promotions_are_dropped() -> None:
 def test_the_number_of_kept_ranges_is_optimal(
     gaps: list[tuple[int, int, bool]], free: list[int]
 ) -> None:
-    # Each tenancy has one page, and its gap ends before the end of the step.
+    # Each tenancy has one page. Its gap, the time from its death to the next birth on this page,
+    # ends before the end of the step.
     death = np.array([min(ends) for *ends, _ in gaps])
     gap = np.array([abs(low - high) for low, high, _ in gaps])
     may = np.array([one for *_, one in gaps])

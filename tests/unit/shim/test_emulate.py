@@ -205,8 +205,8 @@ def test_a_stretch_is_charged_for_its_slow_pages(
     # again.
     expected[-1] = [sum(both) for both in zip(expected[0], expected[-1], strict=True)]
     for stretch, (accesses, fast) in enumerate(expected):
-        # Accesses with the flag AFTER are counted when the next stretch begins. But their delay is
-        # hidden by the computation of the stretch in which they happen.
+        # Accesses with the flag AFTER are counted when the next stretch begins. But only the
+        # computation of the stretch in which they happen can hide their delay.
         total_ps += max(after_ps[stretch] - left_ps, 0)
         own = stretch % STRETCHES
         total_ps += max(own_ps[own] - hidden[own], 0)

@@ -160,8 +160,8 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    """The JSON value that STEPS prints. Boundaries are [kind, name of the layer], except in the
-    scenario "with loss": there, they are numbers of layers."""
+    """The JSON value that STEPS prints. Each boundary is [kind, name of the layer], except in the
+    scenario "with loss": there, it is the layer's index in found["names"]."""
     passed: dict[str, Any] = shimmed(TRAINING + STEPS)
     return passed
 

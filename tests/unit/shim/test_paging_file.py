@@ -100,7 +100,8 @@ print(json.dumps([right(), counts(segment).bytes_written / MIB, allocations("fai
     assert written_mib > 200
     # After a failure, the next attempt to enlarge the file begins five seconds later. An attempt
     # makes at most seven calls of fallocate(), for 256, 128, ... and 4 MiB. The first attempts
-    # enlarge the file. Some of their calls can fail, too, and no delay follows such an attempt.
+    # enlarge the file, though some of their calls can fail, too. No delay follows an attempt that
+    # enlarges the file.
     assert failed <= 7 * (seconds // 5 + 4)
 
 

@@ -60,7 +60,8 @@ def test_it_ticks_at_the_first_boundary_after_the_interval() -> None:
 
 def test_accesses_are_counted_from_tick_to_tick() -> None:
     # Each page is accessed once in each stretch that reads its tensor. There is a tick after every
-    # two stretches. The scratch has 63 pages, but its accesses count as 64 pages.
+    # two stretches. The scratch has 63 pages, but large_profile() counts the access to it as an
+    # access to 64 pages.
     reactor = Recorder(2 * SECOND_NS)
     fed(reactor, 8)
     accesses = [observation.accesses for observation in reactor.observed]

@@ -111,7 +111,8 @@ def test_costs_of_a_slow_page_by_hand() -> None:
         used[stretch, cell] = 1
     used[3, 5] = 1
     whole = (0.125 + 0.375 / 2) * PAGE
-    # The scratch has 63 pages, but its accesses count as 64 pages; hence the tolerance.
+    # The scratch has 63 pages, but large_profile() counts the access to it as an access to 64
+    # pages; hence the tolerance.
     assert costs == pytest.approx(used * whole, rel=0.03)
     assert np.array_equal(costs > 0, used > 0)
     only_state = page_costs(profile, cells, extra, profile.accesses["tensor"] == STATE)

@@ -138,8 +138,9 @@ def test_steps_stall_for_late_promotions_only_if_that_is_faster(training: Profil
         in found.notes[-1]
     )
     trial = {name: steps for name, steps, _ in found.phases}["trial"]
-    # A trial begins and ends at a boundary within a step. So the trials extend into one step more
-    # than the settling steps and STEPS_PER_BOUNDARY steps for each boundary.
+    # A trial begins and ends at a boundary within a step, not at the step's beginning. So the phase
+    # "trial" has one step more than SETTLING_STEPS plus STEPS_PER_BOUNDARY for each boundary with
+    # late promotions.
     assert trial == SETTLING_STEPS + STEPS_PER_BOUNDARY * len(stall_boundaries(plan)) + 1
     without = Training(training, chosen, plan, TIERS, budget, Disturbance(), 60).replay()
     without.trial = StallTrial([], training.stretch_count)

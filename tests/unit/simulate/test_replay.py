@@ -23,7 +23,9 @@ from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, late_pl
 
 READ_NS, WRITE_NS = 0.375, 0.75
 PAGE_NS = (READ_NS + WRITE_NS / 2) * PAGE
-"""Extra ns when a slow page is read completely and half of it is written, as in the toy."""
+"""Extra ns when a slow page is read completely and half of it is written, as in large_profile().
+With the bandwidths of tiers(), a slow byte takes 1/2 - 1/8 = 0.375 ns more to read and 1 - 1/4 =
+0.75 ns more to write."""
 STATE = 2 * LARGE
 """Pages of the half of the state that the plan moves."""
 

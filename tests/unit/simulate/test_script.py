@@ -15,8 +15,9 @@ from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, two_tie
 
 SCRATCH_CELL, ACTIVATION_CELL, GRADIENT_CELL, MOVING_CELL, RESTING_CELL, PARAMETER_CELL = range(6)
 SLOW_PAGE_NS = (0.125 + 0.375 / 2) * PAGE
-"""Extra ns when a slow page is read completely and half of it is written: 1/4 - 1/8 = 0.125 for
-each byte read, 1/2 - 1/8 = 0.375 for each byte written."""
+"""Extra ns when a slow page is read completely and half of it is written. With the bandwidths of
+two_tiers(), a slow byte takes 1/4 - 1/8 = 0.125 ns more to read and 1/2 - 1/8 = 0.375 ns more to
+write."""
 
 
 def made() -> Scripts:

@@ -200,8 +200,9 @@ def test_invalid_inputs_are_refused(training: Profile) -> None:
 
 @pytest.mark.parametrize("name", ["damon", "ial", "tpp", "memtis", "numab", "vtmm"])
 def test_reactive_policies_are_no_slower_than_first_touch(training: Profile, name: str) -> None:
-    # Each policy also tries its published interval, 0.1 s to 5 s. With most of these intervals,
-    # pages rarely or never move in the simulated time, so the steps resemble those of first touch.
+    # Each policy also tries the published interval between two ticks of its reactor, 0.1 s to 5 s.
+    # With most of these intervals, pages rarely or never move in the simulated time, so the steps
+    # resemble those of first touch.
     tiers, budget = preset_tiers("cxl", 12), training.peak_bytes // 3
     found = simulate(training, policy(name), tiers, budget, steps_max=30)
     still = simulate(training, policy("first-touch"), tiers, budget)

@@ -15,7 +15,9 @@ from tests.unit.policies.rivals.laps import Life, lap
 from tests.unit.policies.tiering import paged_tiers, tiers
 
 PAGE_NS = (0.375 + 0.75 / 2) * PAGE
-"""Extra ns when a slow page is read completely and half of it is written, as in the toy."""
+"""Extra ns when a slow page is read completely and half of it is written, as in large_profile().
+With the bandwidths of tiers(), a slow byte takes 1/2 - 1/8 = 0.375 ns more to read and 1 - 1/4 =
+0.75 ns more to write."""
 STATE = 2 * LARGE
 """Pages of the half of the state that the plan moves."""
 
@@ -42,7 +44,7 @@ def test_late_moves_make_it_longer_than_predicted() -> None:
 def test_the_steady_step_begins_from_the_plans_initial_tiers() -> None:
     # One of eight stretches uses 2,000 pages, and all eight use 1,000 other pages. Memory has room
     # for 1,100 of the 3,000 pages. The disk moves 20 pages/s, so if the pages began on the wrong
-    # tiers, their moves would not be finished after several steps.
+    # tiers, their moves would not be finished even after several steps.
     profile = lap(8, Life(2000, (0,)), Life(1000, tuple(range(8))))
     slow = paged_tiers(20.0, 20.0)
     plan = policy("auto").plan(profile, slow, 1100 * PAGE)

@@ -18,7 +18,9 @@ from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.policies.tiering import tiers
 
 SLOW_PAGE_NS = (0.375 + 0.75 / 2) * PAGE
-"""Extra ns when a slow page is read completely and half of it is written, as in the toy."""
+"""Extra ns when a slow page is read completely and half of it is written, as in large_profile().
+With the bandwidths of tiers(), a slow byte takes 1/2 - 1/8 = 0.375 ns more to read and 1 - 1/4 =
+0.75 ns more to write."""
 EVERYTHING = 20 * LARGE * PAGE
 
 
@@ -56,9 +58,9 @@ def test_the_steps_before_the_plan_are_by_first_touch() -> None:
     assert len(steps) == WARM_UP_STEPS + PROFILE_STEPS == 5
     assert [one.ns for one in steps] == [4e9] * 5
     assert world.now_ns == 5 * 4e9
-    # In units of 64 pages: the state is born first, so two of its four units are fast. Its other
-    # two units and all other tensors are slow. Of the step's 19 uses of units (see test_static.py),
-    # the two fast units serve one each.
+    # In units of 64 pages: the budget is two units, and the state is born first, so two of its four
+    # units are fast. Its other two units and all other tensors are slow. Of the step's 19 accesses
+    # to units (see toy_profile()), the two fast units serve one each.
     steps, world = training("first-touch", 2 * LARGE * PAGE).by_first_touch()
     assert world.fast_pages == 2 * LARGE
     assert steps[-1].slow_ns == pytest.approx((19 - 2) * LARGE * SLOW_PAGE_NS, rel=0.01)

@@ -102,9 +102,10 @@ def dropping(plan: Plan) -> Plan:
 @pytest.mark.parametrize("share", [1.0, 0.0, 0.5])
 def test_the_toys_steady_step_by_hand(share: float) -> None:
     # In the steady step, slow memory serves 2 units of 64 pages in stretch 2 and 4 units in stretch
-    # 3. In all, these two stretches access 6 and 8 units. A unit takes 65,536 ns in fast memory and
-    # 4 times as long in slow memory. share: the time of computation, divided by the time that all
-    # accesses would take in fast memory.
+    # 3. In all, these two stretches access 6 and 8 units. An access reads a unit and writes half of
+    # it. With the bandwidths of tiers() (policies/tiering.py), this takes 65,536 ns in fast memory
+    # and 4 times as long in slow memory. share: the time of computation, divided by the time that
+    # all accesses would take in fast memory.
     profile = large_profile()
     units, slow_units = np.array([3, 2, 6, 8]), np.array([0, 0, 2, 4])
     memory_ns = 65536 * units
@@ -153,9 +154,10 @@ def move(boundary: int, tier: int, deadline: int, offset: int, pages: int) -> np
 
 
 def test_accesses_after_a_late_birth_keep_moves_from_the_slow_tier_in_the_next_stretch() -> None:
-    # The activation is born slow at the end of stretch 0, in which the other two tensors swap their
-    # tiers. The profile counts the accesses to the activation in stretch 0. But because of the
-    # late birth, they keep the slow tier busy mostly in stretch 1, which is long enough for them.
+    # The activation is born slow at the end of stretch 0, in which the other two tensors exchange
+    # their tiers. The profile counts the accesses to the activation in stretch 0. But because of
+    # the late birth, they keep the slow tier busy mostly in stretch 1, which is long enough for
+    # them.
     size, room = 1000, 1010
     profile = step(
         [Tensor(size), Tensor(size), Tensor(10 * size, 99, 100)],

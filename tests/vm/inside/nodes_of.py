@@ -3,7 +3,7 @@
 
 The output is a JSON array with an object for each range. "range": the node of each page that lies
 completely in the range; see query_pages(). "mapping": the number of pages on each node in the
-range's mapping; from numa_maps.
+mapping that contains the range; from numa_maps.
 """
 
 import json

@@ -7,8 +7,8 @@
 #include "pages.h"
 
 /* Give free frames to the pages of the births that pager_born() has recorded because not all of
-   their pages got a frame. Skips pages that are not planned to be in memory. Returns false if
-   other pages still have no frame. */
+   their pages got a frame. Skips pages that are not planned to be in memory. Returns false if a
+   page that was not skipped still has no frame. */
 bool births_continue(struct pager *pager);
 
 /* Give frames to an absent page that is accessed and to the pending pages that follow it. If no

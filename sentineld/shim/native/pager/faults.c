@@ -34,8 +34,8 @@ static bool exists(const struct pager *pager, uintptr_t address)
 	return pagemap_read(pager->pagemap, (void *)address, pager->page_shift, 1, &mapped) != 1 || mapped;
 }
 
-/* Number of consecutive pages from `page` on that are out and not in transit, up to `most`. Beyond
-   READ_AHEAD_PAGES_MIN pages, the run ends where another tensor begins. */
+/* Number of consecutive pages from `page` on that are out, that is, in the file and not in transit;
+   at most `most`. Beyond READ_AHEAD_PAGES_MIN pages, the run ends where another tensor begins. */
 static uint32_t out_run(const struct paged_range *range, uint64_t page, uint32_t most)
 {
 	uint32_t run = 0;
@@ -99,9 +99,9 @@ static uint32_t kept_pages(const struct pager *pager)
 	return kept ? kept->count : 0;
 }
 
-/* Fetch a page that is out, and the pages that follow it. Also fetches pages before it: those that
-   its stream of faults (see read_ahead.h) has skipped or, if the stream descends, those that the
-   stream will access next. */
+/* Fetch a page that is in the file, and the pages after it. Also fetches pages before it: those
+   that its stream of faults (see read_ahead.h) has skipped or, if the stream descends, those that
+   the stream will access next. */
 static void fetch_run(struct pager *pager, struct paged_range *range, uint64_t page)
 {
 	struct read_ahead_fault fault = {

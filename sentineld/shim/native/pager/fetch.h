@@ -11,7 +11,8 @@ uint64_t frames_floor(const struct pager *pager);
 
 /* How pages are fetched. */
 struct fetch_mode {
-	/* returns how many free frames may be used; if there are none, may try to get some */
+	/* Returns how many free frames may be used. needed: number of pages to fetch; if no frame is
+	   free, the function tries to get frames for them. */
 	uint64_t (*frames)(struct pager *pager, uint64_t needed);
 	uint32_t pages; /* maximum number of pages of one transit; the transit's pages arrive together */
 	unsigned spare; /* number of transits to leave unused */

@@ -92,9 +92,9 @@ void frames_release(void *address, uint64_t bytes);
    HOME_NONE. */
 void frames_forget(struct frames *frames, uint32_t *home);
 
-/* Get new frames from the kernel when no frame is free. Gets the frames of a huge page if `room`
-   allows it and the kernel has one; otherwise up to `pages` single frames, but at most `room`. Returns
-   the number of new frames; 0: no memory or no homes. */
+/* Get at most `room` new frames from the kernel when no frame is free: those of a huge page if
+   `room` is large enough and the kernel has one, otherwise up to `pages` single frames. Returns the
+   number of new frames; 0: no memory or no homes. */
 uint32_t frames_grow(struct frames *frames, uint64_t pages, uint64_t room);
 
 /* Return at most `pages` free frames to the kernel; returns how many. */

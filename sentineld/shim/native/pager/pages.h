@@ -23,15 +23,17 @@
  * A file of this list calls a function of another file of the list only if that file is above it.
  *
  * A page that is being evicted or fetched belongs to a transit: a job that writes or reads
- * up to TRANSIT_PAGES pages. A page is cut out of its transit if the page is dropped. A
- * page that is being evicted is also cut out if it is accessed or has to be fetched.
+ * up to TRANSIT_PAGES pages. A page is cut out of its transit if the page is dropped. A page
+ * that is being evicted is recalled if it is accessed or has to be fetched: it is copied back
+ * to its address, and is also cut out. If no frame is free for the copy, this happens when the
+ * transit ends.
  *
  * The lock guards everything except atomic counters and three things that belong to
- * a transit's job: its pages in the staging memory, `done` and `sum`. The transit's `home`
- * and `file_page` do not change while the job reads or writes the file. The lock is held
- * while frames move, and never during a read or write of the file. Functions need the
- * lock unless their header says otherwise. pager_enter() takes the lock, and pager_fatal() does not
- * need it.
+ * a transit's job: its pages in the staging memory (see frames.h), `done` and `sum`. The
+ * transit's `home` and `file_page` do not change while the job reads or writes the file. The
+ * lock is held while frames move, and never during a read or write of the file. Functions need
+ * the lock unless their header says otherwise. pager_enter() takes the lock, and pager_fatal()
+ * does not need it.
  */
 #ifndef SENTINELD_SHIM_PAGES_H
 #define SENTINELD_SHIM_PAGES_H
@@ -104,7 +106,7 @@ struct paged_range {
 struct paged_page {
 	struct paged_range *range; /* NULL: cut out of the transit */
 	uint64_t page;
-	bool recalled; /* true: put the page back when its eviction ends */
+	bool recalled; /* true: copy the page back to its address when the transit ends */
 };
 
 /* Pages that are evicted or fetched together. Their frames are at home, in the staging memory. */
@@ -127,7 +129,7 @@ struct wanted {
 	struct paged_range *range;
 	uint64_t page;
 	uint64_t pages;
-	bool birth; /* used in the queue only; true: the page is absent, false: it is out */
+	bool birth; /* used in pager->wanted only; true: the pages are absent, false: they are out */
 };
 
 struct pager {

@@ -34,7 +34,7 @@ struct paged_range;
 
 /* A sequence of accesses. If the stream descends, [begin, next) are the pages that its most recent
    faults have fetched, and `pages` is their number. Otherwise, [next - pages, next) are the pages that
-   were fetched by the fault that fetched the stream's highest page so far. */
+   were fetched for one fault: the one for which the stream's highest page so far was fetched. */
 struct stream {
 	struct paged_range *range; /* NULL: unused */
 	uint64_t begin; /* page of the first fault; if the stream descends, the lowest page fetched */

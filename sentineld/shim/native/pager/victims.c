@@ -35,7 +35,8 @@ static bool next_page(struct pager *pager, bool stray)
 	return false;
 }
 
-/* Number of pages from `page` on that a recent stream will probably access; see read_ahead_rest(). */
+/* Number of pages from `page` on that a recent stream (see arrivals.c) will probably access; see
+   read_ahead_rest(). */
 static uint64_t rest_of_stream(const struct pager *pager, const struct paged_range *range, uint64_t page)
 {
 	return read_ahead_rest(&pager->read_ahead, range, page, since_recent(pager));
@@ -64,8 +65,8 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, enum candidates c
 	bool stray = candidates == STRAYS;
 	uint64_t young = young_pages(pager);
 	/* A turn of the hand ends after the last range. To find stray pages, the hand needs one full
-	   turn. To find other pages, it needs two full turns, because the first turn may only clear
-	   `recent`. The hand can start in the middle of a turn, so one more turn is allowed. */
+	   turn. To find other pages, it needs two: if `recent` is set for all pages, the first turn
+	   only clears it. The hand can start in the middle of a turn, so one more turn is allowed. */
 	int turns = stray ? 2 : 3;
 
 	while (pager->frames.homes.free_pages + pager->leaving < pages && turns && can_write(pager)) {

@@ -11,8 +11,8 @@ void make_room(struct pager *pager, uint64_t pages);
 
 /* Like make_room(), for pages that will probably be accessed soon. This function evicts fewer pages
    than make_room(): frames that the budget still allows count as free, although the pager does not
-   have them yet. If `planned` is false, this function evicts only stray pages, and of these only
-   those that are not young (see arrivals.c). */
+   have them yet. planned: whether planned pages, too, may be evicted; if not, this function evicts
+   only stray pages, and of these only those that are not young (see arrivals.c). */
 void make_room_ahead(struct pager *pager, uint64_t pages, bool planned);
 
 /* Make sure that there is a free frame. If there is none, gets new frames within the budget: those

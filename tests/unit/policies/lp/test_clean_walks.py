@@ -45,7 +45,8 @@ def gain(gains: CleanGains, before: int, after: int, wrote: bool, at: int) -> fl
 
 
 def best(gains: CleanGains, writes: list[bool], persistent: bool) -> float:
-    """The largest sum of gains along any walk."""
+    """The largest sum of gains along any walk. A walk gives the page's state before each position
+    of its life and after the last one."""
     length = len(writes)
     found = -np.inf
     for walk in product((DIRTY, CLEAN, SLOW), repeat=length + 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The linear program with options: it chooses which recomputations are made.
+"""The linear program with options: the recomputations among which it chooses.
 
 A chosen option changes the pages of groups. With options, too, the program's optimum equals that
 of its dual.

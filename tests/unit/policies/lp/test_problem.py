@@ -45,7 +45,8 @@ def test_changes_are_dense_next_to_uses_and_sparse_between_them() -> None:
     assert first[-3:] == [17, 18, 19]
     assert [19 - at for at in reversed(first)] == first  # as dense before a use as after it
     assert len(first) < 20
-    # The gap from the last use to the first use of the next step has the same grid.
+    # The gap from the last use to the first use of the next step has the same grid as the gap
+    # between the two uses.
     assert [at - 20 for at in found if at >= 20] == first
 
 

@@ -42,8 +42,8 @@ def test_the_region_that_is_idle_the_longest_falls_first() -> None:
     schemes.tick(seen(0.0, [0, 1, 0, 0], free=12))
     schemes.tick(seen(4.0, [0, 0, 0, 0], free=12))
     # An idle region's age counts from the first tick that found it idle: for cell 2, the tick at
-    # 0 s; for cell 1, which was accessed before that tick, the tick at 4 s. So at 8 s, the ages are
-    # 8 s and 4 s.
+    # 0 s; for cell 1, which the tick at 0 s found accessed, the tick at 4 s. So at 8 s, the ages
+    # are 8 s and 4 s.
     assert schemes.tick(seen(8.0, [0, 0, 0, 0])) == [MoveRequest(2, 1, 10), MoveRequest(1, 1, 2)]
 
 

@@ -100,8 +100,8 @@ def test_variables_are_not_swapped() -> None:
     profile = lap(8, Life(PAGES, (0, 7)), Life(PAGES, (3, 4), (3, 4)))
     with pytest.raises(SentinelError, match="infeasible as published: swapping"):
         policy("lms").plan(profile, moving(64), PAGES * PAGE)
-    # The persistent tensor is a variable. Unlike LMS, G10 swaps it out while the other tensor is
-    # alive.
+    # The persistent tensor stands for a TensorFlow variable, which LMS never swaps out. G10 swaps
+    # this tensor out while the other tensor is alive.
     verify(policy("g10").plan(profile, moving(64), PAGES * PAGE), profile, PAGES * PAGE)
     plan = policy("lms+slow").plan(profile, moving(64), PAGES * PAGE)
     verify(plan, profile, PAGES * PAGE)

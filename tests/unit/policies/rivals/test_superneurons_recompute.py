@@ -64,9 +64,9 @@ def test_without_a_lack_of_memory_nothing_is_computed_again() -> None:
 def test_the_recomputation_lengthens_the_step_and_the_bound_is_below_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # If largest_need_bytes() returns 0, the segment counts as large, so only layer b is executed
-    # again. Executing the whole segment again would also make a second z, for which the budget has
-    # no room.
+    # If largest_need_bytes() returns 0, the segment (layers b and c; see WHOLE) counts as large, so
+    # only layer b is executed again. Executing the whole segment again would also make a second z,
+    # for which the budget has no room.
     monkeypatch.setattr(superneurons_recompute, "largest_need_bytes", lambda *_: 0)
     profile, mine = layered_profile(), policy("superneurons+recompute")
     assert isinstance(mine, Rewriting)

@@ -25,7 +25,8 @@ PLENTY = 9.0
 def scheduled(
     some: Items, stretches: int, room: float = PLENTY, moves: float = PLENTY
 ) -> IntervalSchedule:
-    """The schedule for an interval length. moves: pages that each stretch can move."""
+    """The schedule for intervals of `stretches` stretches. moves: pages that each stretch can
+    move."""
     return IntervalScheduler(some, room, np.full(some.stretch_count, moves)).schedule(stretches)
 
 

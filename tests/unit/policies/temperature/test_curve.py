@@ -29,9 +29,9 @@ def budget(pages: int) -> int:
 
 
 def test_the_hottest_pages_are_resident_first() -> None:
-    # If they are not resident, 31 pages cause 2 faults per second each, and 62 pages cause 1 fault
-    # per second each. The other 1000 pages are not used. A fault takes 1 ms (FAULT_S), so without
-    # memory, the slowdown is 1 + (62 + 62) x 1 ms.
+    # There are 31 pages, each of which causes 2 faults per second if it is not resident, and 62
+    # pages, each of which causes 1. The other 1000 pages are not used. A fault takes 1 ms
+    # (FAULT_S), so without memory, the slowdown is 1 + (31 x 2 + 62 x 1) x 0.001.
     found = curve([(1.0, 62), (0.0, 1000), (2.0, 31), (3.0, 0)])
     assert budget(31) == 32 * PAGE_BYTES
     assert found.budgets_bytes == (0, 32 * PAGE_BYTES, 96 * PAGE_BYTES)

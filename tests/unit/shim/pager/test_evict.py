@@ -62,8 +62,9 @@ def test_any_number_of_pinned_pages_can_be_dropped(link: Link, tmp_path: Path) -
 
 
 def test_a_shared_page_can_be_dropped_while_it_is_evicted(link: Link, tmp_path: Path) -> None:
-    """The pager writes to pages that a child shares. A write to a dropped page that waited for the
-    pager to provide the page would wait forever."""
+    """Before the pager evicts a page that a child shares, it writes to the page. If the page has
+    been dropped, this write must not wait until the pager provides the page: the pager would wait
+    for itself."""
     library = link("dropping.c")
     file = backing_file(tmp_path, FILE_PAGES)
     paged = Paged(library, file, FILE_PAGES, PAGES, PAGES)

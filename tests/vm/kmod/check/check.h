@@ -48,7 +48,7 @@ void target_stop(struct target *target);
 /* Functions to run in a target. */
 uint64_t map_pages(uint64_t pages, uint64_t populate); /* returns the address */
 uint64_t bind_pages(uint64_t address, uint64_t pages_and_node); /* second argument: pages << 8 | node */
-uint64_t read_pages(uint64_t address, uint64_t pages); /* returns the sum of the first words */
+uint64_t read_pages(uint64_t address, uint64_t pages); /* returns the sum of word 0 of all pages */
 uint64_t write_pages(uint64_t address, uint64_t pages); /* sets word 0 of each page to the page's number */
 /* Reads the pages; returns the number of faults that the module did not resolve. */
 uint64_t minor_faults(uint64_t address, uint64_t pages);
