@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of a trace are consecutive: a step with gaps in its allocations separates the steps
-before it from those after it."""
+"""The steps that are recorded before the sampled one are consecutive: a step with gaps in its
+allocations separates the steps before it from those after it."""
 
 from __future__ import annotations
 
