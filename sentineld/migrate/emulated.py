@@ -137,9 +137,10 @@ class EmulatedMemory:
 
         A page that the process drops during the move stays absent, and a page that is born during
         the move stays where it is born. Pages for which the fast tier has no room stay where they
-        are; the result's error is then ENOMEM. A move that `wait` interrupts ends with EINTR. If
-        other processes' pages are moving, the move waits for its turn and then moves at most
-        shared_batch_pages pages; if more pages are left, it also ends with EINTR.
+        are; the result's error is then ENOMEM. A move that `wait` interrupts ends with EINTR. So
+        does a move that leaves pages for the next call: a move has at most FLIGHT_RANGES runs and,
+        if other processes' pages are moving, at most shared_batch_pages pages, after waiting for
+        its turn.
         """
         runs = self._runs(pages)
         moving = self._elsewhere(runs, node)

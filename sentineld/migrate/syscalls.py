@@ -55,8 +55,8 @@ class MoveResult:
     """Each page's node after the move (>= 0), NOT_WRITTEN, or -errno: ENOENT absent, EFAULT not
     mapped, EACCES shared with another process, EBUSY no room in the pager's queue (paged tiers)."""
     error: int
-    """errno of the failed call (ENOMEM: the target is full), EINTR for an interrupted move on
-    emulated tiers, or 0; `status` is always valid."""
+    """errno of the failed call (ENOMEM: the target is full), EINTR if a move on emulated tiers has
+    ended before all of its pages have arrived, or 0; `status` is always valid."""
 
 
 def _number(name: str) -> int:

@@ -45,13 +45,15 @@ class ResidencySegment:
                 raise mismatch(NAME, f"its map of the {name} is out of bounds")
             self.maps[space] = np.frombuffer(mapped, np.uint8, pages, offset)
         self.paging: PagingSegment | None = None
-        """The part for paged memory; None if the process has no pager."""
+        """The part for paged memory; None if the segment has no such part: the shim leaves it out
+        if the process has no pager."""
         if offset := int(fixed["paging_offset"]):
             if offset % 8 or offset > size or protocol.PAGING_DTYPE.itemsize > size - offset:
                 raise mismatch(NAME, "its part for paged memory is out of bounds")
             self.paging = PagingSegment(np.frombuffer(mapped, protocol.PAGING_DTYPE, 1, offset))
         self.flight: FlightSegment | None = None
-        """The batch of pages in flight (flight_segment.py); None if the process has a pager."""
+        """The part for the batch of pages in flight (flight_segment.py); None if the segment has no
+        such part: the shim leaves it out if the process has a pager."""
         if offset := int(fixed["flight_offset"]):
             if offset % 8 or offset > size or protocol.FLIGHT_DTYPE.itemsize > size - offset:
                 raise mismatch(NAME, "its part for the batch in flight is out of bounds")

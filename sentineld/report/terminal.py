@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,14 +19,14 @@ HEATMAP_LEGEND = (
     "pages of a cell accessed: ░ up to a quarter, ▒ half, ▓ three quarters, █ all",
     "· live, not accessed; ? unknown, an access may have been missed; blank: no live tensor",
 )
-COLUMNS_MIN = 20
 _LABEL_WIDTH = 16
+_BAR_LABEL_WIDTH = 23
 
 
 def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
     """Draw a heatmap: addresses downward, stretches from left to right. width: maximum length of
-    the map's lines, unless the map needs longer ones for COLUMNS_MIN columns."""
-    live, accessed, unknown, first = heat.columns(max(width - _LABEL_WIDTH - 3, COLUMNS_MIN))
+    the lines; the map has at least one column, however small the width is."""
+    live, accessed, unknown, first = heat.columns(_columns(width, _LABEL_WIDTH))
     starts = np.append(first, profile.stretch_count)
     lines = [
         f"{'address':>{_LABEL_WIDTH}} ┌{_header(phases(profile), starts)}",
@@ -35,14 +37,13 @@ def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
         lines.append(f"{heat.place(row):>{_LABEL_WIDTH}} │{cells}".rstrip())
     sampled = heat.source == "module"
     seen = f"source of accesses: {'sampled pages' if sampled else 'operators'}"
-    return [*lines, *HEATMAP_LEGEND, seen]
+    return [*lines, *_wrapped([*HEATMAP_LEGEND, seen], width)]
 
 
 def timeline_lines(line: Timeline, profile: Profile, width: int) -> list[str]:
     """Draw a bar chart for each kind that has live bytes, and one for all kinds together, each with
-    its own scale. width: maximum length of the charts' lines, as for heatmap_lines()."""
-    columns = max(width - 26, COLUMNS_MIN)
-    binned = line.binned(columns)
+    its own scale. width: maximum length of the lines, as for heatmap_lines()."""
+    binned = line.binned(_columns(width, _BAR_LABEL_WIDTH))
     times = np.cumsum(np.append(0, profile.stretches["time_ns"].astype(np.float64)))
     starts = np.searchsorted(times, binned.times_ns, side="right") - 1
     starts = np.append(np.minimum(starts, profile.stretch_count - 1), profile.stretch_count)
@@ -57,11 +58,21 @@ def timeline_lines(line: Timeline, profile: Profile, width: int) -> list[str]:
     ]
     at_ns = float(line.times_ns[line.peak])
     stretch = min(int(np.searchsorted(times, at_ns, side="right")) - 1, profile.stretch_count - 1)
-    lines.append(
+    peak = (
         f"peak {format_bytes(int(line.total.max()))} after {at_ns / 1e6:.1f} ms of "
         f"{float(line.times_ns[-1]) / 1e6:.1f} ms, in: {stretch_places(profile)[stretch]}"
     )
-    return lines
+    return [*lines, *_wrapped([peak], width)]
+
+
+def _columns(width: int, label_width: int) -> int:
+    """Number of columns to the right of the labels."""
+    return max(width - label_width - 3, 1)
+
+
+def _wrapped(lines: list[str], width: int) -> list[str]:
+    """The lines, broken into lines of at most `width` characters."""
+    return [part for line in lines for part in textwrap.wrap(line, max(width, 1))]
 
 
 def _header(found: tuple[Phase, ...], starts: npt.NDArray[np.int64]) -> str:

@@ -127,11 +127,14 @@ class MetricsServer:
         self._address = address
         self._collect = collect
         self._server: WSGIServer | None = None
+        self._closing = threading.Lock()
+        """Held while a server is published in `_server`, and while `_closed` is set, so that
+        close() finds each server that will be served."""
         self._closed = threading.Event()
         self._scraping = threading.Lock()
         self._idle_until_s = 0.0
         try:
-            self._bind()
+            self._server = self._bind()
         except OSError as error:
             self.problem = SentinelError(
                 "bad-config",
@@ -150,21 +153,23 @@ class MetricsServer:
 
     def close(self) -> None:
         """Stop serving."""
-        self._closed.set()
+        with self._closing:
+            self._closed.set()
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
 
-    def _bind(self) -> None:
+    def _bind(self) -> WSGIServer:
         kind = _ServerV6 if ":" in self._address else _Server
-        self._server = make_server(
+        server = make_server(
             self._address,
             self.port,
             self._paced(exposition_app(self._collect)),
             server_class=kind,
             handler_class=_QuietHandler,
         )
-        self.port = self._server.server_port
+        self.port = server.server_port
+        return server
 
     def _paced(self, app: Any) -> Callable[[Any, Any], Any]:
         """Wrap the application: its calls run one at a time, and take at most SCRAPING_SHARE of the
@@ -187,9 +192,14 @@ class MetricsServer:
             if self._closed.wait(RETRY_S):
                 return
             try:
-                self._bind()
+                server = self._bind()
             except OSError:
                 continue
+            with self._closing:
+                if self._closed.is_set():
+                    server.server_close()
+                    return
+                self._server = server
             self.problem = None
             log.info(
                 "metrics are served on %s:%d now",

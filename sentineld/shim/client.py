@@ -100,12 +100,23 @@ class Client:
         self._outgoing.clear()
 
     def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
-        """Queue a message with duplicates of the descriptors; no-op if not connected."""
+        """Queue a message with duplicates of the descriptors; no-op if not connected.
+
+        Raises:
+            OSError: a descriptor cannot be duplicated, for example because the process has too many
+                open files.
+        """
         if self._socket is None:
             return
         body = json.dumps(message).encode()
         frame = struct.pack("<I", len(body)) + body
-        self._outgoing.append((frame, [os.dup(fd) for fd in descriptors]))
+        duplicates: list[int] = []
+        with contextlib.ExitStack() as undo:
+            for fd in descriptors:
+                duplicates.append(os.dup(fd))
+                undo.callback(os.close, duplicates[-1])
+            undo.pop_all()
+        self._outgoing.append((frame, duplicates))
         self.flush()
 
     def flush(self) -> None:

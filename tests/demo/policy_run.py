@@ -72,7 +72,8 @@ def begin(trainer: Trainer) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def limited(policy: str, budget_bytes: int) -> Iterator[Limited]:
-    """Start a training with the budget as its only fast memory, and wait until it is managed."""
+    """Start a training for which the fast node has only the budget and the reserve of make_room(),
+    and wait until it is managed."""
     with contextlib.ExitStack() as stack:
         trainer = stack.enter_context(started(policy))
         balloon = Balloon()

@@ -20,6 +20,7 @@ from sentineld.session.live.managed import Managed
 from sentineld.session.work.request import Request
 
 STEPS_WITHOUT_SUCCESS_MAX = 6
+"""Metering fails if more steps in a row than this number cannot be metered."""
 
 
 class Metering(Request[list[StepMeter]], ABC):
@@ -33,7 +34,7 @@ class Metering(Request[list[StepMeter]], ABC):
         self._managed = managed
         self._wanted = steps
         self._metered: list[StepMeter] = []
-        self._unmetered = 0
+        self._unmetered = 0  # steps since the last metered one
         self._why = ""
         """Further text for the error if too many steps cannot be metered."""
 
@@ -42,6 +43,7 @@ class Metering(Request[list[StepMeter]], ABC):
         metered = self._meter(step)
         if metered is not None:
             self._metered.append(metered)
+            self._unmetered, self._why = 0, ""
             self._result = self._metered
             return len(self._metered) >= self._wanted
         if self._problem is not None:

@@ -130,7 +130,9 @@ class Recording(Request[Trace]):
         if not recorded_completely(step):
             # The live plan is for varying sizes, and this step lacks some of the plan's
             # allocations. Cursors count the missing allocations, too, so the cursors of this step's
-            # records have gaps. A trace must not have gaps, so the step is not kept.
+            # records have gaps. A trace must not have gaps, so the step is not kept. The steps
+            # before the sampled one are consecutive, so the steps before this one are not kept.
+            self._sampler.gathered.clear()
             return self._given_up()
         enough = self._sampler.gather(step)
         self._since_ns = _begin_ns(self._sampler.gathered[0])

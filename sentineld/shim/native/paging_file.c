@@ -27,7 +27,7 @@ static bool has_room(int fd, uint64_t bytes)
 
 	if (fstatvfs(fd, &disk) || !disk.f_blocks || !disk.f_frsize)
 		return true;
-	return disk.f_bavail >= bytes / disk.f_frsize;
+	return disk.f_bavail >= bytes / disk.f_frsize + !!(bytes % disk.f_frsize);
 }
 
 /* Enlarge the file to `bytes` bytes. Returns 0 or -errno; -ENOMEM: no memory for the pager's

@@ -15,6 +15,7 @@ from sentineld.migrate.clock import Clock
 from sentineld.migrate.emulated import EmulatedMemory
 from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
+from sentineld.model.protocol import FLIGHT_RANGES
 from sentineld.model.tiers import Tier, Tiers
 
 PAGE = 4096
@@ -198,6 +199,23 @@ def test_moves_of_several_processes_take_turns() -> None:
     found = pages.move_pages(wanted, 1)
     assert (found.error, set(found.status.tolist())) == (0, {1})
     assert clock.now_ns() == (1 + 3 + 2 + 4) * second_ns
+
+
+def test_a_move_of_too_many_runs_leaves_the_last_ones_for_the_next_move() -> None:
+    runs = FLIGHT_RANGES + 1
+    tiers = Tiers((Tier((0,), 2 * runs * PAGE), Tier((1,), 2 * runs * PAGE)), 1e9, "emulated:test")
+    start = STARTS[Space.ARENA]
+    pages = EmulatedMemory(
+        {Space.ARENA: np.ones(2 * runs, np.uint8)},
+        {Space.ARENA: (start, 2 * runs * PAGE)},
+        tiers,
+        TokenBucket(1e15),
+    )
+    wanted = start + 2 * PAGE * np.arange(runs, dtype=np.uint64)  # every second page
+    found = pages.move_pages(wanted, 1)
+    assert (found.error, found.status.tolist()) == (errno.EINTR, [1] * FLIGHT_RANGES + [0])
+    found = pages.move_pages(wanted, 1)
+    assert (found.error, set(found.status.tolist())) == (0, {1})
 
 
 def test_pages_outside_the_map_are_absent() -> None:

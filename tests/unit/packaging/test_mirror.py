@@ -33,7 +33,6 @@ TESTED_ELSEWHERE = {
     "session/live/sending": "tests/integration/test_emulated.py",
     "session/live/totals": "tests/vm/test_sessions.py",
     "session/plans/entering": "tests/integration/test_emulated.py",
-    "session/work/recording": "tests/integration/test_record.py",
     "session/work/trace_facts": "tests/integration/test_record.py",
     "shim/__main__": "tests/integration/shim/test_start.py",
     "shim/runtime": "tests/integration/shim/test_bad_daemon.py",

@@ -9,6 +9,8 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from wsgiref.simple_server import WSGIServer, make_server
 
 import pytest
 
@@ -50,6 +52,30 @@ def test_a_port_in_use_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     wait(lambda: server.problem is None)
     assert "test_value 7.0" in scrape(server)
     server.close()
+
+
+def test_a_server_that_is_closed_while_it_binds_its_port_does_not_serve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_server, "RETRY_S", 0.05)
+    binding, closed = threading.Event(), threading.Event()
+    bound = []
+
+    def bind_slowly(*arguments: Any, **options: Any) -> WSGIServer:
+        made = make_server(*arguments, **options)
+        binding.set()
+        assert closed.wait(PATIENCE_S)
+        bound.append(made)
+        return made
+
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        server = MetricsServer("127.0.0.1", occupied.getsockname()[1], collect)
+        monkeypatch.setattr(metrics_server, "make_server", bind_slowly)
+    assert binding.wait(PATIENCE_S)
+    server.close()
+    closed.set()
+    wait(lambda: bool(bound))
+    wait(lambda: bound[0].fileno() == -1)
 
 
 def test_an_address_that_the_machine_does_not_have_yet_is_tried_again() -> None:

@@ -5,7 +5,8 @@
  * allocated before the failure. The first DISK_SIGNALS calls (environment variable; default: 0) are
  * interrupted by a signal; all later calls take at least DISK_SECONDS (environment variable;
  * default: 0). fstatvfs() reports DISK_FREE free bytes (environment variable; default: the bytes
- * that are free on the disk).
+ * that are free on the disk) in whole blocks of DISK_BLOCK bytes (environment variable; default:
+ * those of the disk). Without DISK_FREE, DISK_BLOCK has no effect.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -44,9 +45,11 @@ int fallocate(int file, int mode, off_t offset, off_t bytes)
 int fstatvfs(int file, struct statvfs *disk)
 {
 	int (*real)(int, struct statvfs *) = (int (*)(int, struct statvfs *))dlsym(RTLD_NEXT, "fstatvfs");
-	const char *free_bytes = getenv("DISK_FREE");
+	const char *free_bytes = getenv("DISK_FREE"), *block_bytes = getenv("DISK_BLOCK");
 	int result = real(file, disk);
 
+	if (free_bytes && block_bytes)
+		disk->f_frsize = (unsigned long)atol(block_bytes);
 	if (free_bytes)
 		disk->f_bavail = (fsblkcnt_t)atol(free_bytes) / disk->f_frsize;
 	return result;

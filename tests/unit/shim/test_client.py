@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,3 +71,26 @@ def test_no_reconnect_for_a_while_after_a_refusal(
         assert not shim.connect()
         now_s += 1
         assert shim.connect()
+
+
+def test_a_message_whose_descriptors_cannot_be_duplicated_leaves_none_open(
+    ends: tuple[Client, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim, daemon = ends
+    made: list[int] = []
+    duplicate = os.dup
+
+    def dup(descriptor: int) -> int:
+        if made:
+            raise OSError(errno.EMFILE, "Too many open files")
+        made.append(duplicate(descriptor))
+        return made[-1]
+
+    monkeypatch.setattr(client.os, "dup", dup)
+    with pytest.raises(OSError, match="Too many open files"):
+        shim.send({"type": "hello"}, (daemon.fileno(), daemon.fileno()))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(made[0])
+    shim.send({"type": "note"})
+    daemon.settimeout(10)
+    assert daemon.recv(1024)[4:] == b'{"type": "note"}'

@@ -165,3 +165,20 @@ print(json.dumps([right(), grown()]))
     # An attempt begins with 256 MiB and halves this amount until the disk has that much free space,
     # but not below 4 MiB.
     assert grown >= 1 if free_mib == 60 else grown == 0
+
+
+def test_space_is_allocated_in_whole_blocks(preload: str, tmp_path: Path) -> None:
+    """The smallest growth, 4 MiB, takes a whole block, and no block is free."""
+    right, begun = paged(
+        f"""{FULL}
+problem = native.paging(PagingSettings(-1, 20 * MIB, 20 * MIB, os.dup(wake)))
+assert problem == "the disk has no room for a larger paging file", problem
+print(json.dumps([right(), allocations("begun")]))
+""",
+        tmp_path,
+        LD_PRELOAD=preload,
+        DISK_ROOM=str(400 * MIB),
+        DISK_FREE=str(7 * MIB),
+        DISK_BLOCK=str(8 * MIB),
+    )
+    assert (right, begun) == (True, 0)

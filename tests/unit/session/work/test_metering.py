@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metering by the module ends with an error if there are more samples than may be kept, and leaves
-out steps of which records were lost."""
+out steps of which records were lost. Metering fails if too many steps in a row are left out."""
 
 from __future__ import annotations
 
@@ -19,11 +19,18 @@ from sentineld.model.tiers import Tiers
 from sentineld.observe import module
 from sentineld.observe.backend import Target
 from sentineld.observe.module import MODULE, ModuleWatch
+from sentineld.observe.shim_link import ShimLink
+from sentineld.profile.meter import StepMeter
+from sentineld.profile.steps import Step
 from sentineld.session.intake import sampling
 from sentineld.session.intake.sample_memory import SampleMemory
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.live.managed import Managed
-from sentineld.session.work.metering import ModuleMetering
+from sentineld.session.work.metering import (
+    STEPS_WITHOUT_SUCCESS_MAX,
+    Metering,
+    ModuleMetering,
+)
 from tests.unit.links import Linked
 from tests.unit.plan.toys import two_tiers
 from tests.unit.session.intake.test_sampling import Log
@@ -80,3 +87,37 @@ def test_steps_with_lost_records_are_not_metered(monkeypatch: pytest.MonkeyPatch
         metering.wait()
     watched.close()
     linked.close()
+
+
+class Scripted(Metering):
+    """Metering of steps of which only those in `whole` can be metered, by their numbers."""
+
+    def __init__(self, steps: int, whole: set[int]) -> None:
+        super().__init__(cast(ShimLink, None), cast(Managed, None), steps)
+        self._whole = whole
+
+    def _meter(self, step: Step) -> StepMeter | None:
+        if step.number in self._whole:
+            return cast(StepMeter, SimpleNamespace(step=step.number))
+        self._why = ": a reason"
+        return None
+
+
+def step_numbered(number: int) -> Step:
+    return cast(Step, SimpleNamespace(number=number))
+
+
+def test_only_unmetered_steps_in_a_row_end_metering() -> None:
+    metering = Scripted(3, {5, 11, 17})
+    assert not any(metering.on_step(step_numbered(number)) for number in range(17))
+    assert metering.on_step(step_numbered(17))
+    metering.finish()
+    assert [metered.step for metered in metering.wait()] == [5, 11, 17]
+
+    metering = Scripted(3, {5})
+    last = 5 + STEPS_WITHOUT_SUCCESS_MAX + 1
+    assert not any(metering.on_step(step_numbered(number)) for number in range(last))
+    assert metering.on_step(step_numbered(last))
+    metering.finish()
+    with pytest.raises(SentinelError, match="too many steps could not be metered completely: a"):
+        metering.wait()
