@@ -37,8 +37,8 @@ class Quota:
         """List the target's processes for a session. Returns them and the number of processes that
         the session may have now; the list is longer than this number if the target has more.
         Errors: see Target.pids()."""
-        # The lock is held while the target opens its processes. Otherwise, several sessions could
-        # together exceed the limit.
+        # The lock is held during target.pids(), which may open a pidfd for each process. Otherwise,
+        # several sessions could together exceed the limit.
         with self._lock:
             others = sum(self._listed.values()) - self._listed.get(session, 0)
             most = min(PROCESSES_MAX, self.processes_max - others)

@@ -32,8 +32,6 @@ NOT_WRITTEN = -(1 << 30)
 """Status of a page for which the kernel wrote no status. move_pages() queries such pages after the
 move, and returns this value only if the query writes no status either."""
 
-HUGE_BYTES = 2 << 20
-
 _NUMBERS = {
     "x86_64": {"move_pages": 279, "mbind": 237},
     "aarch64": {"move_pages": 239, "mbind": 235},
@@ -127,7 +125,8 @@ def move_pages(
 ) -> MoveResult:
     """Move pages to nodes, batch by batch.
 
-    pages: distinct addresses; of each huge page only the first address (see move_huge).
+    pages: distinct addresses; of each huge page only the first address, because its move moves the
+        whole huge page, and a move of its other addresses then fails.
     nodes: one node for all pages, or one for each page.
 
     A batch that fails (ENOMEM: the node is full) ends the move; the remaining pages are only
@@ -153,25 +152,6 @@ def move_pages(
     if len(unsure):
         status[unsure] = query_pages(pid, pages[unsure])
     return MoveResult(status, error)
-
-
-def move_huge(pid: int, pages: Addresses, node: int, batch_pages: int = BATCH_PAGES) -> MoveResult:
-    """Move pages of a mapping that may hold transparent huge pages.
-
-    Moving one address of a huge page moves the whole huge page; a move of its other addresses then
-    fails. So the addresses at multiples of 2 MiB are moved first, then the pages that are still on
-    other nodes.
-    """
-    pages = np.ascontiguousarray(pages, dtype=np.uint64)
-    heads = pages[pages % np.uint64(HUGE_BYTES) == 0]
-    result = move_pages(pid, heads, node, batch_pages)
-    status = query_pages(pid, pages)
-    if result.error:
-        return MoveResult(status, result.error)
-    left = np.flatnonzero((status >= 0) & (status != node))
-    rest = move_pages(pid, pages[left], node, batch_pages)
-    status[left] = rest.status
-    return MoveResult(status, rest.error)
 
 
 def prefer_node(address: int, length_bytes: int, node: int) -> None:

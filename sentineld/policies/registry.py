@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies by name.
 
-A policy registers itself with the register() decorator. A look-up imports the modules and
-subpackages of this package that have the policy's name up to a "+" (with "_" for "-"), or all
-modules if the policy is in none of them. So adding a policy takes one new file and no change to
-this file, and a planning process imports few policies.
+A policy registers itself with the register() decorator. A look-up takes the part of the policy's
+name before any "+", with "_" for "-", and imports the modules of this package with this name and
+all modules of a subpackage with this name. If none of them registers the policy, the look-up
+imports all modules. So adding a policy takes one new file and no change to this file, and a
+planning process imports few policies.
 """
 
 from __future__ import annotations

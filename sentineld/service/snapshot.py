@@ -36,7 +36,7 @@ def take_snapshot(machine: Machine, sessions: Sessions) -> DaemonSnapshot:
         events_dropped=counters["dropped"] if counters else {},
         machine_joules=machine.rapl.by_zone() if machine.rapl else {},
         sessions=(
-            *(_session(session, counters) for session in sessions.all()),
+            *(_shim_session(session, counters) for session in sessions.all()),
             *(_heat_session(session, machine.share_of(session)) for session in sessions.heat.all()),
         ),
     )
@@ -67,10 +67,10 @@ def _heat_session(session: HeatSession, share: Share | None) -> SessionSnapshot:
     )
 
 
-def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot:
+def _shim_session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot:
     words = session.link.segment.words()
     following = session.following
-    moves, samples = following.moves(), session.observing.samples()
+    moves, samples = following.moves(), session.observing.sample_counts()
     planned, managed, correcting = following.planned, following.managed, following.correcting
     faults = counters["faults"].get(session.link.pid, {}) if counters else {}
     seen = counters["accesses"].get(session.link.pid) if counters else None

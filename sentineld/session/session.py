@@ -219,7 +219,7 @@ class Session:
         self.end("the daemon stops")
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait until the process is released. timeout_s: None waits without a limit."""
+        """Wait until the process is released. timeout_s: None: wait without a limit."""
         self._thread.join(timeout_s)
 
     def not_yet(self, what: str) -> SentinelError:

@@ -174,8 +174,8 @@ def _later(
 
     share_passed() assumes that events are spread evenly over a stretch. A recomputation inserts
     events at the beginning of its stretch, so the other events come later. This increases the time
-    for demotions before a point. Assume that all candidates are made: then the points are as late
-    as possible, so the bound is valid.
+    for demotions before a point. Assume that the step makes all candidate recomputations. Then the
+    points are as late as possible, which leaves the most time for demotions. So the bound is valid.
     """
     begins = profile.stretches["event"].astype(np.int64)
     inserted: Integers = np.zeros(profile.stretch_count, np.int64)

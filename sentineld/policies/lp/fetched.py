@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages that a fault fetches and a promotion keeps, in a bound's program for paged tiers.
+"""Kept pages, in the linear program of a bound on paged tiers.
 
 If a stretch uses slow pages, faults fetch the pages that it touches. In the simulator, these pages
 then stay in fast memory if their promotion is queued and there is room, so no move reads them
-again; see World.accessed() in simulate/world.py. The program has a column for the kept pages of
-each change in a stretch that uses the group, except in the stretch of a transient group's birth. (A
-change is a position after which the group may change its tier; see Changes in problem.py.) Kept
-pages are a part of the pages that are promoted at the change, and at most the touched share of the
-pages that are slow before it. They are fast from the beginning of the stretch on, so they need room
-then, unlike other promoted pages.
+again; see World.accessed() in simulate/world.py. These are the kept pages. The program has a column
+for the kept pages of each change in a stretch that uses the group, except in the stretch of a
+transient group's birth. (A change is a position after which the group may change its tier; see
+Changes in problem.py.) Kept pages are a part of the pages that are promoted at the change, and at
+most the touched share of the pages that are slow before it. They are fast from the beginning of the
+stretch on, so they need room then, unlike other promoted pages.
 """
 
 from __future__ import annotations

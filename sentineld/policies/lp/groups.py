@@ -188,8 +188,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         _rounded(by_position(profile, ns) / np.maximum(pages, 1), down=generous)
         for ns in (costs.direct_ns, costs.hideable_ns)
     )
-    # The costs are rounded, so scale the times for which accesses occupy the slow tier in the same
-    # proportion.
+    # The costs are rounded, so scale the times for which accesses occupy the slow tier by the same
+    # factor.
     rounding = np.divide(cost, each, out=np.ones(each.shape), where=each > 0)
     busy, back = (
         by_position(profile, ns) / np.maximum(pages, 1) * rounding

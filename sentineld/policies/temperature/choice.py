@@ -59,9 +59,11 @@ class Chooser:
         )
 
     def moved(self, risen: Integers, fallen: Integers) -> None:
-        """Record that pages of the units `risen` have been or will be promoted, and pages of the
-        units `fallen` demoted (indices). For `rest` calls of choose(), these units do not move
-        back."""
+        """Record which units move. For `rest` calls of choose(), these units do not move back.
+
+        risen, fallen: indices of the units with pages that have been or will be promoted, and of
+            those with pages that have been or will be demoted.
+        """
         self._risen[risen] = self._rest
         self._fallen[fallen] = self._rest
 

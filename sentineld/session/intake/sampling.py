@@ -231,18 +231,18 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Samples:
+class SampleCounts:
     """Counters of the module's samples."""
 
     taken: int = 0
     accesses: int = 0  # samples of accesses; all other samples have a flag of NO_ACCESS
     lost: int = 0  # samples that the module lost; see SamplerStats
 
-    def plus(self, sampling: Sampling | None) -> Samples:
+    def plus(self, sampling: Sampling | None) -> SampleCounts:
         """The sum of these counters and the counters of one more sampling."""
         if sampling is None:
             return self
-        return Samples(
+        return SampleCounts(
             self.taken + sampling.total,
             self.accesses + sampling.accesses,
             self.lost + sampling.lost,
@@ -254,7 +254,7 @@ class Observing:
     sampling.
 
     Profiling uses sampling(), which chooses the best backend. Requests use exact_sampling(), which
-    accepts only the module. All calls but samples() come from the session's thread.
+    accepts only the module. All calls but sample_counts() come from the session's thread.
     """
 
     def __init__(self, link: ShimLink, log_records: int, paged: bool = False) -> None:
@@ -268,7 +268,7 @@ class Observing:
         self._sampling: Sampling | None = None
         self._holds_fds = False
         """Whether the open sampling's watch owns the fds that the process sent."""
-        self._past = Samples()
+        self._past = SampleCounts()
         self._past_lock = threading.Lock()
 
     def prepare(self) -> None:
@@ -355,7 +355,7 @@ class Observing:
         if self._sampling is not None:
             self._sampling.collect()
 
-    def samples(self) -> Samples:
+    def sample_counts(self) -> SampleCounts:
         """Counters since the session began. May be called from any thread."""
         with self._past_lock:
             return self._past.plus(self._sampling)

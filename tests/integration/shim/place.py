@@ -12,8 +12,9 @@ from pathlib import Path
 class Place:
     """The Python that runs the tests.
 
-    A subclass for another Python must have another `name`, because its trainings may have other
-    losses.
+    `name` selects the losses with which those of a training are compared (Training.plain_losses()).
+    A subclass for another Python needs another `name`, because a training may have other losses
+    there.
     """
 
     name = "here"

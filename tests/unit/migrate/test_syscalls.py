@@ -15,7 +15,6 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.migrate.syscalls import (
-    move_huge,
     move_pages,
     numa_maps,
     page_addresses,
@@ -59,12 +58,6 @@ def test_a_move_to_the_present_node_reports_it(region: tuple[mmap.mmap, int]) ->
     assert result.error == 0
     assert (result.status[::2] == node).all()
     assert (result.status[1::2] == -errno.ENOENT).all()
-
-
-def test_move_huge_handles_ordinary_pages_too(region: tuple[mmap.mmap, int]) -> None:
-    pages = page_addresses(region[1], PAGES * PAGE)
-    node = int(query_pages(0, pages)[0])
-    assert (move_huge(0, pages, node).status[::2] == node).all()
 
 
 def test_a_move_of_no_pages_makes_no_call() -> None:

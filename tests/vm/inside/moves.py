@@ -24,14 +24,13 @@ from sentineld.migrate.births import MADV_POPULATE_WRITE
 from sentineld.migrate.calibrate import measure
 from sentineld.migrate.node_capacity import Capacity
 from sentineld.migrate.syscalls import (
-    HUGE_BYTES,
-    move_huge,
     move_pages,
     numa_maps,
     page_addresses,
     prefer_node,
     query_pages,
 )
+from sentineld.model.protocol import HUGE_BYTES
 
 PAGE = 4096
 FAST, SLOW = 0, 1
@@ -104,8 +103,9 @@ def huge() -> dict[str, object]:
     the kernel reports EBUSY for some of these, although they move with their huge page."""
     memory = Memory(8 * 512, FAST, huge=True)
     before = huge_bytes(memory.start)
-    result = move_huge(os.getpid(), memory.pages, SLOW)
-    moved = int(np.count_nonzero(result.status == SLOW))
+    heads = memory.pages[memory.pages % np.uint64(HUGE_BYTES) == 0]
+    move_pages(os.getpid(), heads, SLOW)
+    moved = int(np.count_nonzero(query_pages(os.getpid(), memory.pages) == SLOW))
     after = huge_bytes(memory.start)
     every = move_pages(os.getpid(), memory.pages, FAST)
     return {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units of small address spaces: examples computed by hand, and random ones compared with sets."""
+"""Units of small address spaces: examples computed by hand, and random examples that are compared
+with Python's sets of page numbers."""
 
 from __future__ import annotations
 

@@ -103,7 +103,8 @@ def test_stray_pages_are_counted_and_not_searched_in_vain(link: Link, tmp_path: 
     paged = Paged(library, file, FILE_PAGES, PAGES, BUDGET)
 
     def read_all() -> int:
-        """Read all pages, three times as many as the budget; returns the number of searches."""
+        """Read all pages; there are three times as many as the budget. Returns the number of
+        searches."""
         before = paged.counts().faults
         paged.ask("test_searches")
         assert all(paged.holds(first, 100, 1) for first in range(0, PAGES, 100))
