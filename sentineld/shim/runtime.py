@@ -309,11 +309,13 @@ class Shim:
         except OSError as error:
             self._client.send({"type": "writes", "way": "", "error": str(error)})
             return
-        self._client.send({"type": "writes", "way": way}, fds)
-        # Close this process's copies, so that only the daemon has the descriptors. The write
-        # protection then ends when the daemon closes its copies or exits.
-        for fd in fds:
-            os.close(fd)
+        try:
+            self._client.send({"type": "writes", "way": way}, fds)
+        finally:
+            # Close this process's copies, so that only the daemon has the descriptors. The write
+            # protection then ends when the daemon closes its copies or exits.
+            for fd in fds:
+                os.close(fd)
 
     def _begin_access_step(self) -> None:
         from sentineld.shim.op_accesses import AccessStep

@@ -179,7 +179,7 @@ def main() -> None:
     write(
         arguments.output, json.loads(json.dumps({"goals": goals, "curves": curves, "rows": rows}))
     )
-    print(f"{len(possible)} divisions; those that deviate most from the best one:")
+    print(f"{len(possible)} divisions; those with the largest sums, relative to the best sum:")
     print(report(possible[:CHECKED]))
     for text, holds in goals.items():
         print(claim(text, holds))
