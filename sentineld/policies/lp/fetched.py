@@ -32,24 +32,21 @@ class KeptColumns:
     group: Integers
     """(K,): the group."""
 
-    change: Integers
-    """(K,): the index of the change in the group's list of changes."""
-
     position: Integers
-    """(K,): the position of the change in the group's lifetime."""
+    """(K,): the position in the group's lifetime."""
 
 
 def kept_columns(groups: Groups, changes: Changes) -> KeptColumns:
     """The columns for all changes in stretches that use the group; none unless the groups are those
     of a bound on paged tiers."""
     found = [
-        (group, change, position)
+        (group, position)
         for group, positions in enumerate(changes)
-        for change, position in enumerate(positions.tolist())
+        for position in positions.tolist()
         if groups.touched[position, group] > 0
     ]
-    table = np.array(found, dtype=np.int64).reshape(-1, 3)
-    return KeptColumns(table[:, 0], table[:, 1], table[:, 2])
+    table = np.array(found, dtype=np.int64).reshape(-1, 2)
+    return KeptColumns(table[:, 0], table[:, 1])
 
 
 def kept_rows(
