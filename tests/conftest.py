@@ -48,6 +48,12 @@ PROFILE = os.environ.get("SENTINELD_HYPOTHESIS", "ci")
 settings.load_profile(PROFILE)
 
 
+def examples(ci: int, long: int) -> int:
+    """The number of examples of an expensive property in the selected profile. Without limits of
+    their own, five properties of the policies would take most of the time of `make test-long`."""
+    return {"ci": ci, "long": long}[PROFILE]
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return (
         f"hypothesis: profile {PROFILE}, {COUNTS[PROFILE]} examples per property "

@@ -15,7 +15,7 @@ from sentineld.model.profile import Profile
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import managing_names, policy
 from sentineld.simulate.simulate import simulate
-from tests.conftest import COUNTS, PROFILE
+from tests.conftest import examples
 from tests.unit.policies.rivals.laps import PAGE, Life, lap
 from tests.unit.policies.tiering import paged_tiers
 
@@ -51,7 +51,7 @@ def profiles(draw: st.DrawFn) -> Profile:
 
 
 @pytest.mark.parametrize("name", PLANNING)
-@settings(max_examples=COUNTS[PROFILE] // 4)
+@settings(max_examples=examples(ci=10, long=200))
 @given(
     profile=profiles(),
     share=st.floats(0.02, 0.9),

@@ -17,7 +17,7 @@ from sentineld.model.protocol import Placement
 from sentineld.plan.check import verify
 from sentineld.plan.placement import planned
 from sentineld.policies.registry import names, policy
-from tests.conftest import COUNTS, PROFILE
+from tests.conftest import examples
 from tests.unit.policies.random_profiles import random_profile, random_profiles
 
 MAY_FAIL = ("infeasible", "the profile holds no accesses", "the script has placed")
@@ -25,7 +25,7 @@ MAY_FAIL = ("infeasible", "the profile holds no accesses", "the script has place
 
 
 @pytest.mark.parametrize("name", names())
-@settings(max_examples=COUNTS[PROFILE] // 10)
+@settings(max_examples=examples(ci=4, long=100))
 @given(
     profile=random_profiles(tensors_max=150),
     share=st.sampled_from([0.02, 0.1, 0.2, 0.4, 0.9]),
@@ -48,7 +48,7 @@ def test_a_plan_is_valid(name: str, profile: Profile, share: float, preset: str)
 
 
 @pytest.mark.parametrize("name", names())
-@settings(max_examples=COUNTS[PROFILE] // 10)
+@settings(max_examples=examples(ci=4, long=100))
 @given(
     profile=random_profiles(tensors_max=150),
     seed=st.integers(0, 1000),

@@ -26,7 +26,7 @@ from sentineld.policies.lp.problem import Changes, Limits, Solution
 from sentineld.policies.lp.program import solve
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
-from tests.conftest import COUNTS, PROFILE
+from tests.conftest import examples
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.trainer import MIB
 from tests.unit.workloads import Network, profiled
@@ -139,7 +139,7 @@ def test_no_other_policy_is_faster(training: Profile, preset: str, share: float)
     cuts=st.sets(st.integers(1, 40), max_size=12),
     preset=st.sampled_from(["cxl", "optane"]),
 )
-@settings(max_examples=COUNTS[PROFILE] // 2)
+@settings(max_examples=examples(ci=20, long=400))
 def test_plans_keep_the_budget_and_no_step_beats_the_bound(
     blocks: int,
     weight_pages: int,

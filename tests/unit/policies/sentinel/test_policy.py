@@ -21,7 +21,7 @@ from sentineld.plan.layout import area_offsets
 from sentineld.policies.bounds.fast_share import fast_share_bound
 from sentineld.policies.registry import policy
 from sentineld.policies.shares import MOVE_SHARE, usable_pages
-from tests.conftest import COUNTS, PROFILE
+from tests.conftest import examples
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
 from tests.unit.policies.network import RATE, step_bound, step_plan, training_step
 from tests.unit.policies.rivals.laps import Life, lap
@@ -168,7 +168,7 @@ def test_missing_inputs_are_refused(name: str) -> None:
 
 
 @BOTH
-@settings(max_examples=COUNTS[PROFILE] // 5)
+@settings(max_examples=examples(ci=8, long=200))
 @given(
     blocks=st.integers(1, 3),
     weight_pages=st.integers(1, 24),
