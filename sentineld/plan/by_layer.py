@@ -44,8 +44,9 @@ class LayerBytes:
 
 def bytes_by_layer(
     plan: Plan, profile: Profile, pages: PageTiers, tier_count: int
-) -> list[LayerBytes]:
-    """The layers whose live tensors have resident pages, in the order of the step.
+) -> tuple[list[LayerBytes], list[int]]:
+    """The layers whose live tensors have resident pages, in the order of the step, and the resident
+    bytes on each tier that belong to none of the layers.
 
     A transient tensor belongs to the layer of its birth. A persistent tensor belongs to the layer
     of its first access in the step. Here, all calls of a module, forward and backward, count as one
@@ -54,26 +55,24 @@ def bytes_by_layer(
     """
     names = _stretch_names(profile)
     found: dict[str, Integers] = {}
+    others = {space: np.ones(len(tiers), np.bool_) for space, tiers in pages.tiers.items()}
     for home, space, held in _tensors_of_layers(plan, profile, pages.stretch):
-        tiers = np.bincount(pages.tiers[space][held], minlength=tier_count)[:tier_count]
+        tiers = _count(pages.tiers[space][held], tier_count)
         found[names[home]] = found.get(names[home], 0) + tiers
-    return [
+        others[space][held] = False
+    left = sum(_count(tiers[others[space]], tier_count) for space, tiers in pages.tiers.items())
+    layers = [
         LayerBytes(name, tuple((tiers * profile.page_bytes).tolist()))
         for name, tiers in found.items()
         if tiers.any()
     ]
+    return layers, [int(size) for size in np.asarray(left) * profile.page_bytes]
 
 
-def other_bytes(plan: Plan, profile: Profile, pages: PageTiers, tier_count: int) -> list[int]:
-    """Resident bytes on each tier that belong to none of the layers."""
-    others = {space: np.ones(len(tiers), np.bool_) for space, tiers in pages.tiers.items()}
-    for _, space, held in _tensors_of_layers(plan, profile, pages.stretch):
-        others[space][held] = False
-    left = sum(
-        np.bincount(tiers[others[space]], minlength=tier_count)[:tier_count]
-        for space, tiers in pages.tiers.items()
-    )
-    return [int(size) for size in np.asarray(left) * profile.page_bytes]
+def _count(tiers: npt.NDArray[np.uint8], tier_count: int) -> Integers:
+    """The number of pages on each tier. tiers: the tier of each page."""
+    found: Integers = np.bincount(tiers, minlength=tier_count)[:tier_count]
+    return found
 
 
 def _tensors_of_layers(

@@ -13,7 +13,7 @@ from sentineld.machine.shared import Share
 from sentineld.model.kernel_events import Disturbance
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
-from sentineld.plan.by_layer import bytes_by_layer, other_bytes
+from sentineld.plan.by_layer import bytes_by_layer
 from sentineld.plan.explain import plan_json, plan_text, tensors_json
 from sentineld.service.disturbances import in_words
 from sentineld.session.session import Session
@@ -146,11 +146,11 @@ def residency_by_layer(session: Session) -> dict[str, Any]:
     if managed is None or tiers is None:
         raise session.not_yet("has no plan")
     pages, tier_count = managed.page_tiers(), len(tiers.tiers)
-    layers = bytes_by_layer(managed.plan, managed.profile, pages, tier_count)
+    layers, other = bytes_by_layer(managed.plan, managed.profile, pages, tier_count)
     return {
         "stretch": pages.stretch,
         "layers": [{"layer": one.layer, "bytes": list(one.bytes_by_tier)} for one in layers],
-        "other_bytes": other_bytes(managed.plan, managed.profile, pages, tier_count),
+        "other_bytes": other,
     }
 
 

@@ -149,18 +149,20 @@ class World:
         busy_ns: the time for which the accesses to one slow page in this stretch use the slow tier.
             No pages can move during this time.
         """
+        faults = self.paged and busy_ns > 0
         for cell in range(low, high):
-            self._used[cell] |= self.paged and busy_ns > 0
+            if faults:
+                self._used[cell] = True
             if self.fast[cell] or self.slow[cell]:
-                # The pages of a former tensor, which was not dropped.
-                self._busy_ns += int(self.slow[cell]) * busy_ns if self.paged else 0.0
+                if faults:  # on the slow pages of a former tensor, which were not dropped
+                    self._busy_ns += int(self.slow[cell]) * busy_ns
                 continue
             pages, wanted = int(self.cells.pages[cell]), int(self.cells.born_fast[cell])
             if self.paged:
                 self._wait_for_frames(wanted)
             fast = max(min(wanted, self.room()), 0)
             self._place(cell, fast, pages - fast)
-            if self.paged and busy_ns > 0 and fast < pages:
+            if faults and fast < pages:
                 self._fault_newborn(cell, pages - fast, busy_ns)
             # Count only births in the arena: births in the heap are part of the all-fast time.
             self.counts.born_pages += pages if self.cells.space[cell] == Space.ARENA else 0

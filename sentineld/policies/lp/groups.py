@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -267,32 +268,25 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         points=points,
         writes=writes[:, firsts],
         paged=timing.paged,
-        busy_ns=_of_members(busy, members, generous),
-        back_ns=_of_members(back, members, generous),
-        touched=np.minimum(_largest(touched, members), 1.0),
+        # A bound uses the values with which the moves have the most time.
+        busy_ns=_of_members(busy, members, np.min if generous else np.mean),
+        back_ns=_of_members(back, members, np.min if generous else np.mean),
+        touched=np.minimum(_of_members(touched, members, np.max), 1.0),
     )
 
 
-def _of_members(busy: Floats, members: tuple[Integers, ...], generous: bool) -> Floats:
-    """(S, G): Groups.busy_ns or Groups.back_ns.
+def _of_members(
+    values: Floats, members: tuple[Integers, ...], reduce: Callable[..., Floats]
+) -> Floats:
+    """(S, G): the members of a group have equal costs, but can differ in other values. Reduces
+    these to one value for each group and position.
 
-    Members of a group have equal costs, but these times can differ between them. A bound uses
-    the smallest of the times, a plan their mean.
-
-    busy: (S, T), for each tensor, the time in which no pages can move because of accesses to one
-        slow page of the tensor, or because this page is written back.
+    values: (S, T), one value for each position of each tensor's lifetime.
+    reduce: np.min, np.mean or np.max.
     """
-    found = np.zeros((len(busy), len(members)))
+    found = np.zeros((len(values), len(members)))
     for at, rows in enumerate(members):
-        found[:, at] = busy[:, rows].min(axis=1) if generous else busy[:, rows].mean(axis=1)
-    return found
-
-
-def _largest(touched: Floats, members: tuple[Integers, ...]) -> Floats:
-    """(S, G): for each group, the largest of its members' touched shares. touched: (S, T)."""
-    found = np.zeros((len(touched), len(members)))
-    for at, rows in enumerate(members):
-        found[:, at] = touched[:, rows].max(axis=1)
+        found[:, at] = reduce(values[:, rows], axis=1)
     return found
 
 

@@ -7,6 +7,8 @@ Limits in policies/lp/problem.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +20,7 @@ from sentineld.policies.lp.fetched import kept_columns, kept_rows
 from sentineld.policies.lp.groups import Groups
 from sentineld.policies.lp.options import Options, option_rows
 from sentineld.policies.lp.places import Places
-from sentineld.policies.lp.pool import PoolColumns, pool_rows, transient_groups_of
+from sentineld.policies.lp.pool import Entry, PoolColumns, pool_rows, transient_groups_of
 from sentineld.policies.lp.problem import (
     UNIT_PAGES,
     Changes,
@@ -217,6 +219,10 @@ class _Program:
         self._rows.append(row)
         self._columns.append(column)
         self._values.append(np.broadcast_to(np.asarray(value, np.float64), row.shape))
+
+    def _put_all(self, entries: Iterable[Entry]) -> None:
+        for rows, columns, value in entries:
+            self._put(rows, columns, value)
 
     def constraints(self) -> tuple[object, Floats, Floats]:
         """(matrix, most, goal): minimise goal @ x subject to matrix @ x <= most."""
@@ -435,8 +441,7 @@ class _Program:
         for at, of in enumerate(self._clean_columns.of_groups):
             self.upper[list(of.segments.values())] = self._most_pages[at] / UNIT_PAGES
         entries, end = clean_rows(groups, self._clean_columns, self._places(), self._limits, row)
-        for rows, column, value in entries:
-            self._put(rows, column, value)
+        self._put_all(entries)
         return end
 
     def _put_kept(self) -> Floats:
@@ -449,8 +454,7 @@ class _Program:
             self._kept,
             self._keeping,
         )
-        for rows, column, value in entries:
-            self._put(rows, column, value)
+        self._put_all(entries)
         return most
 
     def _put_options(self, options: Options, row: int) -> Floats:
@@ -459,8 +463,7 @@ class _Program:
         entries, most = option_rows(
             self._groups, options, self._places(), self._limits, self._unit_ns, row
         )
-        for rows, column, value in entries:
-            self._put(rows, column, value)
+        self._put_all(entries)
         return most
 
     def _put_timed(self, all_slow: Floats, move: float) -> Floats:
@@ -561,8 +564,7 @@ class _Program:
         )
         columns = PoolColumns(at_birth, at_death, self._left, self._made, self._changes_tier)
         entries, count = pool_rows(found, columns, len(points.event))
-        for rows, column, value in entries:
-            self._put(self._pool + rows, column, value)
+        self._put_all((self._pool + rows, column, value) for rows, column, value in entries)
         each = np.arange(len(points.event))
         self._put(self._before + each, self._left + each, 1.0)
         self._put(self._after + each, self._left + each, 1.0)

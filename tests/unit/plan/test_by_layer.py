@@ -10,7 +10,7 @@ import numpy as np
 from sentineld.model.plan import Space
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import Boundary
-from sentineld.plan.by_layer import LayerBytes, PageTiers, bytes_by_layer, other_bytes
+from sentineld.plan.by_layer import LayerBytes, PageTiers, bytes_by_layer
 from sentineld.plan.residency import ABSENT
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile
 
@@ -22,12 +22,12 @@ def tiers(stretch: int, arena: list[int], heap: list[int]) -> PageTiers:
 
 def by_layer(pages: PageTiers) -> dict[str, tuple[int, ...]]:
     """For each layer, the number of pages on each tier."""
-    rows = bytes_by_layer(toy_plan(), toy_profile(), pages, 2)
+    rows, _ = bytes_by_layer(toy_plan(), toy_profile(), pages, 2)
     return {row.layer: tuple(size // PAGE for size in row.bytes_by_tier) for row in rows}
 
 
 def others(pages: PageTiers, profile: Profile | None = None) -> list[int]:
-    return other_bytes(toy_plan(), profile or toy_profile(), pages, 2)
+    return bytes_by_layer(toy_plan(), profile or toy_profile(), pages, 2)[1]
 
 
 def test_live_tensors_count_for_the_layer_of_their_birth_or_first_access() -> None:
@@ -56,7 +56,7 @@ def test_a_page_that_two_layers_share_is_subtracted_once_from_the_other_pages() 
     profile = toy_profile()
     profile.tensors["address"][4] = profile.tensors["address"][3]  # parameter and state
     pages = tiers(1, [ABSENT] * 5, [0] * 6)
-    rows = bytes_by_layer(toy_plan(), profile, pages, 2)
+    rows, _ = bytes_by_layer(toy_plan(), profile, pages, 2)
     assert rows == [LayerBytes("block", (2 * PAGE, 0)), LayerBytes("(optimizer)", (4 * PAGE, 0))]
     assert others(pages, profile) == [2 * PAGE, 0]
 
@@ -65,12 +65,12 @@ def test_a_cut_continues_the_stretch_before_it() -> None:
     profile = toy_profile()
     profile.stretches["kind"][3] = Boundary.CUT
     pages = tiers(1, [ABSENT] * 5, [1, 1, 1, 1, ABSENT, ABSENT])
-    (row,) = bytes_by_layer(toy_plan(), profile, pages, 2)
+    (row,), _ = bytes_by_layer(toy_plan(), profile, pages, 2)
     assert row == LayerBytes("block", (0, 4 * PAGE))
 
 
 def test_a_tensor_without_accesses_counts_for_no_layer() -> None:
     profile = replace(toy_profile(), accesses=toy_profile().accesses[:0])
     pages = tiers(1, [ABSENT] * 5, [0] * 6)
-    assert bytes_by_layer(toy_plan(), profile, pages, 2) == []
+    assert bytes_by_layer(toy_plan(), profile, pages, 2)[0] == []
     assert others(pages, profile) == [6 * PAGE, 0]

@@ -18,7 +18,7 @@ from sentineld.policies.recompute.candidates import candidates
 from sentineld.policies.recompute.rewrite import recomputed
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
-from tests.conftest import COUNTS, PROFILE
+from tests.conftest import examples
 from tests.unit.policies.recompute.test_candidates import OF_X, OF_Y
 from tests.unit.policies.recompute.test_rewrite import any_of
 from tests.unit.policies.recompute.toys import UNIT, layered_profile
@@ -65,7 +65,7 @@ def test_under_other_variants_it_is_the_step_time_bound(variant: str) -> None:
     assert bound.taken.tolist() == [0.0]
 
 
-@settings(max_examples=COUNTS[PROFILE] // 5)
+@settings(max_examples=examples(ci=8, long=400))
 @given(
     st.integers(1, 4),
     st.integers(16, 80),

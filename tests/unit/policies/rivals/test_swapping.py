@@ -31,7 +31,7 @@ from sentineld.policies.rivals.swapping import (
 )
 from sentineld.policies.rivals.swaps import Gap, gaps, open_book, swappable
 from sentineld.simulate.simulate import simulate
-from tests.conftest import COUNTS, PROFILE
+from tests.conftest import examples
 from tests.unit.policies.random_profiles import random_profiles
 from tests.unit.policies.rivals.guests import with_guest
 from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
@@ -169,7 +169,7 @@ FAMILY = [name for name in names() if isinstance(policy(name), SwappingPolicy)]
 
 
 @pytest.mark.parametrize("name", FAMILY)
-@settings(max_examples=COUNTS[PROFILE] // 10)
+@settings(max_examples=examples(ci=4, long=200))
 @given(
     profile=random_profiles(tensors_max=60),
     every=st.integers(1, 4),

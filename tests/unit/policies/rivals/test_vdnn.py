@@ -23,7 +23,7 @@ from sentineld.policies.rivals.passes import layers_of
 from sentineld.policies.rivals.swaps import open_book
 from sentineld.policies.rivals.vdnn import Mode, Vdnn, offload, prefetches
 from sentineld.simulate.simulate import simulate
-from tests.conftest import COUNTS, PROFILE
+from tests.conftest import examples
 from tests.unit.policies.random_profiles import random_profiles
 from tests.unit.policies.rivals.laps import PAGE, moving
 from tests.unit.policies.rivals.passes import PAGES, passes
@@ -152,7 +152,7 @@ class OneMode(Vdnn):
     sweep = (Mode.ALL,)
 
 
-@settings(max_examples=COUNTS[PROFILE] // 6)
+@settings(max_examples=examples(ci=6, long=333))
 @given(
     profile=random_profiles(tensors_max=80),
     share=st.sampled_from([0.1, 0.4, 0.9, 1.5]),
