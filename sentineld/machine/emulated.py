@@ -94,17 +94,7 @@ class EmulatedSubstrate:
                 f"process {link.pid} has no residency map",
                 "run the training with the shim that came with this daemon",
             )
-        return EmulatedMemory(
-            link.residency.maps,
-            spaces,
-            tiers,
-            self._bucket,
-            link.residency.page_bytes,
-            moved_fast=link.residency.moved,
-            in_flight_fast=link.residency.flying,
-            fast_room=link.residency.fast_room,
-            flight=link.residency.flight,
-        )
+        return EmulatedMemory(link.residency, spaces, tiers, self._bucket)
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
         """The profile's accesses, each with its cost on the slow tier."""

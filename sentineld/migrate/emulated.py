@@ -15,7 +15,7 @@ allowed until then.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -27,7 +27,6 @@ from sentineld.migrate.syscalls import Addresses, MoveResult, Status
 from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
 from sentineld.model.protocol import FLIGHT_RANGES
-from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 from sentineld.plan.move_queue import AHEAD_PAGES
 
@@ -54,8 +53,36 @@ class Flight(Protocol):
         """End the batch after its first `arrived` pages."""
 
 
+class Residency(Protocol):
+    """What the daemon and the process share about the process's pages; see ResidencySegment."""
+
+    @property
+    def maps(self) -> Mapping[Space, Map]:
+        """The entry of each page of a space: 0 if the page is absent, else 1 + node."""
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes per page."""
+
+    @property
+    def flight(self) -> Flight | None:
+        """Publishes each batch; None: the process does not look for batches in flight."""
+
+    def moved(self, pages: int) -> None:
+        """Report that moves have changed the number of fast pages by `pages`, which can be
+        negative."""
+
+    def flying(self, pages: int) -> None:
+        """Report the number of pages in flight to the fast tier. Their room is reserved, so that no
+        birth takes it."""
+
+    def fast_room(self) -> int | None:
+        """Free pages of the fast tier, minus the pages in flight to it. Negative if the tier is
+        overcommitted; None: unlimited."""
+
+
 class _Unpublished:
-    """A Flight for maps that no process reads."""
+    """A Flight for a process that does not look for batches in flight."""
 
     def begin(self, ranges: Ranges, node: int, begin_ns: int, page_ns: float) -> None:
         """Do nothing."""
@@ -85,34 +112,20 @@ class EmulatedMemory:
 
     def __init__(
         self,
-        maps: Mapping[Space, Map],
+        residency: Residency,
         spaces: Mapping[Space, tuple[int, int]],
         tiers: Tiers,
         bucket: TokenBucket,
-        page_bytes: int = PAGE_BYTES,
-        moved_fast: Callable[[int], None] = lambda _: None,
-        in_flight_fast: Callable[[int], None] = lambda _: None,
-        fast_room: Callable[[], int | None] = lambda: None,
-        flight: Flight | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """maps: the entry of each page of a space (0: absent, else 1 + node); shared memory.
-        spaces: (start, bytes) of each space.
-        moved_fast: called after each batch with the change in the number of fast pages.
-        in_flight_fast: called with the number of pages in flight to the fast tier; their room is
-        reserved, so that no birth takes it.
-        fast_room: returns the number of the fast tier's free pages minus the pages in flight to
-        that tier; the difference may be negative. None: unlimited.
-        flight: publishes each batch; None: no process reads the maps while pages move."""
-        self._tiers = tiers
-        self._bucket = bucket
-        self._page_bytes = page_bytes
-        self._moved_fast = moved_fast
-        self._flying_fast, self._fast_room = in_flight_fast, fast_room
-        self._flight: Flight = flight or _Unpublished()
+        """spaces: (start, bytes) of each space.
+        bucket: the migration bandwidth, which several processes may share."""
+        self._residency, self._tiers, self._bucket = residency, tiers, bucket
+        self._page_bytes = residency.page_bytes
+        self._flight: Flight = residency.flight or _Unpublished()
         # End a batch that was in flight when an earlier daemon ended.
         self._flight.end(0)
-        self._flying_fast(0)
+        residency.flying(0)
         self._clock = clock or Clock()
         self._wanted_ns = 0
         self._nodes, self._fast = np.zeros((2, 256), np.bool_)
@@ -123,6 +136,7 @@ class EmulatedMemory:
                 self._nodes[node + 1] = True
                 self._statuses[node + 1] = node
         self._fast[[node + 1 for node in tiers.tiers[0].nodes]] = True
+        maps, page_bytes = residency.maps, self._page_bytes
         self._spaces = {
             space: (start, start + min(size, len(maps[space]) * page_bytes), maps[space])
             for space, (start, size) in spaces.items()
@@ -149,15 +163,15 @@ class EmulatedMemory:
             # Publish an empty batch before the number of pages in flight changes: otherwise, the
             # process would subtract the last batch's arrived pages from the new number.
             self._flight.begin([], node, 0, 0.0)
-            self._flying_fast(fitting)
-            lacking = min(max(-(self._fast_room() or 0), 0), fitting)
+            self._residency.flying(fitting)
+            lacking = min(max(-(self._residency.fast_room() or 0), 0), fitting)
             if lacking:
                 # Move the first pages only, as the kernel does when the node becomes full.
                 fitting -= lacking
-                self._flying_fast(fitting)
+                self._residency.flying(fitting)
         arrived = self._pace(_first_pages(moving, fitting), node, wait)
         self._set(_first_pages(moving, arrived), node)
-        self._flying_fast(0)
+        self._residency.flying(0)
         error = errno.ENOMEM if fitting < wanted else 0
         if arrived < fitting:
             error = errno.EINTR
@@ -191,7 +205,7 @@ class EmulatedMemory:
         if not pages:
             return 0
         if pages < wanted and self._fast[node + 1]:
-            self._flying_fast(pages)
+            self._residency.flying(pages)
         end_ns = self._bucket.take(pages * page_bytes, self._clock.now_ns(), self._wanted_ns)
         page_ns = self._bucket.duration_ns(page_bytes)
         ranges = [(run.page, len(run.entries), int(run.space == Space.HEAP)) for run in runs]
@@ -230,7 +244,7 @@ class EmulatedMemory:
             changed += len(before) * bool(self._fast[node + 1])
             changed -= int(np.count_nonzero(self._fast[before]))
             run.entries[slice(None) if whole else movable] = node + 1
-        self._moved_fast(changed)
+        self._residency.moved(changed)
 
     def _status(self, runs: list[_Run]) -> Status:
         status: Status

@@ -21,6 +21,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
 from tests.unit.links import Linked
 from tests.unit.plan.toys import HEAP, PAGE
+from tests.unit.residency import ToyResidency
 
 FAST, SLOW = 1, 2
 
@@ -58,7 +59,7 @@ class ToyPages:
     ) -> Memory:
         """The process's memory, as Substrate.memory() returns it."""
         maps = {Space.ARENA: np.zeros(5, np.uint8), Space.HEAP: self.heap}
-        memory = _BlockableMemory(self, maps, spaces, tiers, self._bucket)
+        memory = _BlockableMemory(self, ToyResidency(maps, PAGE), spaces, tiers, self._bucket)
         memory.batch_pages = memory.ahead_pages = self._batch_pages
         return memory
 

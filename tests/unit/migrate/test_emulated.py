@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import time
-from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -17,6 +16,7 @@ from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
 from sentineld.model.protocol import FLIGHT_RANGES
 from sentineld.model.tiers import Tier, Tiers
+from tests.unit.residency import ToyResidency
 
 PAGE = 4096
 PAGES = 12
@@ -25,12 +25,17 @@ SPACES = {space: (start, PAGES * PAGE) for space, start in STARTS.items()}
 TIERS = Tiers((Tier((0,), 7 * PAGE), Tier((1,), 9 * PAGE)), 1e9, "emulated:test")
 
 
+def residency_of(pages: int = PAGES, room: int | None = None) -> ToyResidency:
+    """Empty maps of both spaces, with this number of pages each. room: see ToyResidency."""
+    return ToyResidency({space: np.zeros(pages, np.uint8) for space in STARTS}, PAGE, room)
+
+
 def memory(
-    bytes_per_s: float = 1e15, **options: Any
-) -> tuple[EmulatedMemory, dict[Space, np.ndarray[tuple[int], np.dtype[np.uint8]]]]:
-    """Emulated memory, and its maps. options: further arguments of EmulatedMemory()."""
-    maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
-    return EmulatedMemory(maps, SPACES, TIERS, TokenBucket(bytes_per_s), **options), maps
+    bytes_per_s: float = 1e15, room: int | None = None, clock: Clock | None = None
+) -> tuple[EmulatedMemory, ToyResidency]:
+    """Emulated memory, and what it shares with its process."""
+    residency = residency_of(room=room)
+    return EmulatedMemory(residency, SPACES, TIERS, TokenBucket(bytes_per_s), clock), residency
 
 
 def addresses(pages: list[tuple[Space, int]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
@@ -65,7 +70,8 @@ TURNS = st.lists(
 def test_pages_are_on_the_node_of_their_birth_or_last_move(
     turns: list[tuple[str, int, list[tuple[Space, int]]]],
 ) -> None:
-    pages, maps = memory()
+    pages, residency = memory()
+    maps = residency.maps
     model: dict[tuple[Space, int], int] = {}
     for what, node, places in turns:
         if what == "moved":
@@ -88,7 +94,8 @@ def test_pages_are_on_the_node_of_their_birth_or_last_move(
 
 
 def test_invalid_entries_of_the_process_are_absent_pages() -> None:
-    pages, maps = memory()
+    pages, residency = memory()
+    maps = residency.maps
     maps[Space.HEAP][:4] = [1, 2, 3, 255]
     wanted = addresses([(Space.HEAP, page) for page in range(4)])
     absent = -errno.ENOENT
@@ -98,49 +105,36 @@ def test_invalid_entries_of_the_process_are_absent_pages() -> None:
 
 
 def test_changes_of_the_fast_pages_are_reported() -> None:
-    changes: list[int] = []
-    flying: list[int] = []
-    pages, maps = memory(
-        moved_fast=changes.append,
-        in_flight_fast=flying.append,
-    )
-    maps[Space.ARENA][:5] = [1, 2, 2, 0, 9]
+    pages, residency = memory()
+    residency.maps[Space.ARENA][:5] = [1, 2, 2, 0, 9]
     wanted = addresses([(Space.ARENA, page) for page in range(5)])
     for node in (0, 0, 1):
         pages.move_pages(wanted, node)
-    assert changes == [2, 0, -3]
+    assert residency.changes == [2, 0, -3]
     # The constructor reports that 0 pages are in flight. A call that moves pages to the fast tier
     # reports their number when it begins: 2 in the first call, 0 in the second. Each call reports 0
     # when it ends.
-    assert flying == [0, 2, 0, 0, 0, 0]
+    assert residency.in_flight == [0, 2, 0, 0, 0, 0]
 
 
 def test_a_full_fast_tier_takes_the_first_pages_only() -> None:
-    maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
-    flying: list[int] = []
-    pages = EmulatedMemory(
-        maps,
-        SPACES,
-        TIERS,
-        TokenBucket(1e15),
-        in_flight_fast=flying.append,
-        fast_room=lambda: 2 - flying[-1],
-    )
+    pages, residency = memory(room=2)
+    maps = residency.maps
     maps[Space.ARENA][:5] = [2, 1, 2, 2, 0]
     wanted = addresses([(Space.ARENA, page) for page in range(5)])
     found = pages.move_pages(wanted, 0)
     assert found.status.tolist() == [0, 0, 0, 1, -errno.ENOENT]
     assert found.error == errno.ENOMEM
     assert maps[Space.ARENA][:5].tolist() == [1, 1, 1, 2, 0]
-    assert flying == [0, 3, 2, 0]
+    assert residency.in_flight == [0, 3, 2, 0]
     assert pages.move_pages(wanted[:3], 1).error == 0
 
 
 def test_an_interrupted_move_moves_the_pages_for_which_there_was_time() -> None:
     second_ns = 1_000_000_000
     clock = VirtualClock()
-    pages, maps = memory(PAGE, clock=clock)  # 1 s a page
-    maps[Space.ARENA][:6] = [1, 1, 2, 1, 1, 1]
+    pages, residency = memory(PAGE, clock=clock)  # 1 s a page
+    residency.maps[Space.ARENA][:6] = [1, 1, 2, 1, 1, 1]
     wanted = addresses([(Space.ARENA, page) for page in range(6)])
 
     def boundary(duration_ns: int) -> bool:
@@ -159,15 +153,8 @@ def test_an_interrupted_move_moves_the_pages_for_which_there_was_time() -> None:
 
 def test_an_interrupted_promotion_reports_the_pages_that_moved() -> None:
     clock = VirtualClock()
-    changes: list[int] = []
-    flying: list[int] = []
-    pages, maps = memory(
-        PAGE,
-        moved_fast=changes.append,
-        in_flight_fast=flying.append,
-        clock=clock,
-    )
-    maps[Space.ARENA][:4] = 2
+    pages, residency = memory(PAGE, clock=clock)
+    residency.maps[Space.ARENA][:4] = 2
 
     def boundary(duration_ns: int) -> bool:
         clock.sleep(duration_ns // 2)
@@ -176,18 +163,18 @@ def test_an_interrupted_promotion_reports_the_pages_that_moved() -> None:
     clock.sleep(1_000_000_000)
     found = pages.move_pages(addresses([(Space.ARENA, page) for page in range(4)]), 0, boundary)
     assert found.status.tolist() == [0, 0, 1, 1]
-    assert changes == [2]
-    assert flying == [0, 4, 0]
+    assert residency.changes == [2]
+    assert residency.in_flight == [0, 4, 0]
 
 
 def test_moves_of_several_processes_take_turns() -> None:
     """A call waits while another process's pages move, and then moves only one small batch."""
     second_ns = 1_000_000_000
     clock, bucket = VirtualClock(), TokenBucket(PAGE)  # 1 s a page
-    maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
-    pages = EmulatedMemory(maps, SPACES, TIERS, bucket, clock=clock)
+    residency = residency_of()
+    pages = EmulatedMemory(residency, SPACES, TIERS, bucket, clock)
     pages.shared_batch_pages = 2
-    maps[Space.ARENA][:6] = 1
+    residency.maps[Space.ARENA][:6] = 1
     wanted = addresses([(Space.ARENA, page) for page in range(6)])
     clock.sleep(second_ns)
     bucket.take(3 * PAGE, clock.now_ns())  # the other process moves 3 pages
@@ -205,12 +192,10 @@ def test_a_move_of_too_many_runs_leaves_the_last_ones_for_the_next_move() -> Non
     runs = FLIGHT_RANGES + 1
     tiers = Tiers((Tier((0,), 2 * runs * PAGE), Tier((1,), 2 * runs * PAGE)), 1e9, "emulated:test")
     start = STARTS[Space.ARENA]
-    pages = EmulatedMemory(
-        {Space.ARENA: np.ones(2 * runs, np.uint8)},
-        {Space.ARENA: (start, 2 * runs * PAGE)},
-        tiers,
-        TokenBucket(1e15),
-    )
+    residency = residency_of(2 * runs)
+    residency.maps[Space.ARENA][:] = 1
+    spaces = {Space.ARENA: (start, 2 * runs * PAGE)}
+    pages = EmulatedMemory(residency, spaces, tiers, TokenBucket(1e15))
     wanted = start + 2 * PAGE * np.arange(runs, dtype=np.uint64)  # every second page
     found = pages.move_pages(wanted, 1)
     assert (found.error, found.status.tolist()) == (errno.EINTR, [1] * FLIGHT_RANGES + [0])
@@ -226,9 +211,9 @@ def test_pages_outside_the_map_are_absent() -> None:
 
 
 def test_only_moved_pages_take_time_and_at_least_their_bandwidth() -> None:
-    pages, maps = memory(bytes_per_s=PAGE * 200)  # 5 ms a page
-    maps[Space.ARENA][:] = 1
-    maps[Space.ARENA][:8] = 2
+    pages, residency = memory(bytes_per_s=PAGE * 200)  # 5 ms a page
+    residency.maps[Space.ARENA][:] = 1
+    residency.maps[Space.ARENA][:8] = 2
     everywhere = addresses([(Space.ARENA, page) for page in range(PAGES)])
     begin_ns = time.monotonic_ns()
     assert set(pages.move_pages(everywhere, 1).status.tolist()) == {1}

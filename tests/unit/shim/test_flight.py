@@ -164,18 +164,8 @@ def test_pages_of_a_batch_that_has_not_begun_have_room(flying: Flying) -> None:
     segment, clock = flying.segment, Births(flying)
     bucket = TokenBucket(PAGE / PAGE_NS * 1e9, slack_ns=0)
     arena, heap = (1 << 30, ARENA_PAGES * PAGE), (1 << 31, HEAP_PAGES * PAGE)
-    memory = EmulatedMemory(
-        segment.maps,
-        {Space.ARENA: arena, Space.HEAP: heap},
-        two_tiers(),
-        bucket,
-        PAGE,
-        segment.moved,
-        segment.flying,
-        segment.fast_room,
-        segment.flight,
-        clock,
-    )
+    spaces = {Space.ARENA: arena, Space.HEAP: heap}
+    memory = EmulatedMemory(segment, spaces, two_tiers(), bucket, clock)
     flying.arena[8:20] = SLOW
     addresses = np.arange(arena[0] + 8 * PAGE, arena[0] + 20 * PAGE, PAGE, np.uint64)
     memory.move_pages(addresses[:6], 0)

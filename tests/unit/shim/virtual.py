@@ -86,14 +86,10 @@ class Training(Clock):
             ProcessPorts(
                 pid=0,
                 memory=EmulatedMemory(
-                    self._segment.maps,
+                    self._segment,
                     spaces,
                     roomy,
                     TokenBucket(tiers.migration_bytes_per_s),
-                    moved_fast=self._segment.moved,
-                    in_flight_fast=self._segment.flying,
-                    fast_room=self._segment.fast_room,
-                    flight=self._segment.flight,
                     clock=self,
                 ),
                 spaces=spaces,
