@@ -32,7 +32,7 @@ from sentineld.session.replacing import Replacing
 from sentineld.session.requests import Requests
 from sentineld.session.state import StateFiles
 from sentineld.session.work.planning import Goal
-from sentineld.session.work.profiling import Profiling
+from sentineld.session.work.profiling import Profiling, Sought
 from sentineld.session.work.replanning import Replanning
 from sentineld.session.work.request import Request
 
@@ -362,10 +362,7 @@ class Driver:
             self._inbox,
             self.observing,
             self.lifecycle,
-            self.following.shapes,
-            self.following.tiers,
-            goal,
-            left,
+            Sought(goal, self.following.tiers, self.following.shapes, left),
         )
         self.observing.prepare()
         self._begin_recording()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -66,6 +67,19 @@ BUILDING = Turns(1)
 see sample_memory.py."""
 
 
+@dataclass(frozen=True)
+class Sought:
+    """The plan that one pass of profiling is to find or make."""
+
+    goal: Goal
+    tiers: Tiers
+    """The tiers, with the bandwidth that the plan should assume."""
+    shapes: Shapes
+    """The session's plans, by shape."""
+    left: Shape | None = None
+    """The shape whose plan the steps no longer follow; None: the process has just been attached."""
+
+
 class Profiling:
     """One pass from state ATTACHED or ALLOCATION to a plan. The plan is either newly made, or one
     that the session already made for steps of this shape. All calls come from the session's
@@ -78,34 +92,27 @@ class Profiling:
         inbox: Inbox,
         observing: Observing,
         lifecycle: Lifecycle,
-        shapes: Shapes,
-        tiers: Tiers,
-        goal: Goal,
-        left: Shape | None = None,
+        sought: Sought,
     ) -> None:
         """observing: samples the process by the best backend.
 
-        shapes: the session's plans, by shape.
-        tiers: the tiers, with the bandwidth that the plan should assume.
-        left: the shape whose plan the steps no longer follow, or None. If left is None, the first
-        state is ATTACHED. Otherwise it is ALLOCATION, because the process needs no second warm-up.
+        If sought.left is None, the first state is ATTACHED. Otherwise it is ALLOCATION, because the
+        process needs no second warm-up.
         """
         self._link = link
         self._machine = machine
         self._inbox = inbox
         self._observing = observing
         self._lifecycle = lifecycle
-        self._shapes = shapes
-        self._tiers = tiers
-        self.goal = goal
+        self._sought = sought
+        self.goal = sought.goal
         """The goal of the plan. The driver replaces it when it has reserved the session's share of
         the shared budget."""
         self._warm_up_left = WARM_UP_STEPS
-        self._left = left
         self._unmanaged_bytes = 0
         self._shape = Shape(0, "")
         self._found: Planned | None = None
-        self._choosing = Choosing(shapes, left)
+        self._choosing = Choosing(sought.shapes, sought.left)
         self._sizes: Sizes | None = None
         """The allocation sizes that the plan must fit; None: the plan fits steps of one shape."""
         self._access_steps = 0
@@ -175,7 +182,7 @@ class Profiling:
             self._shape,
             self._profile,
             charged or self._profile,
-            self._tiers,
+            self._sought.tiers,
             self._unmanaged_bytes,
             self._sizes,
         )
@@ -198,7 +205,7 @@ class Profiling:
             self._sampler.expect(choice.similar)
         self._sampler.cut(self.goal.fast, self._inbox.layers)
         period_us = rearm_period_us(self._sampler.gathered[-1], self._sampler.cuts)
-        self._sampler.begin(self._observing.sampling(period_us), self._tiers)
+        self._sampler.begin(self._observing.sampling(period_us), self._sought.tiers)
         self._step_ended_s = time.monotonic()
         self._lifecycle.enter(State.ACCESS, choice.reason)
 
@@ -250,7 +257,7 @@ class Profiling:
         # as boundaries.
         self._link.send({"type": "detach"})
         self._sampler, self._sizes = self._new_sampler(), None
-        self._choosing = Choosing(self._shapes, self._left)
+        self._choosing = Choosing(self._sought.shapes, self._sought.left)
         self._lifecycle.enter(State.ALLOCATION, reason)
 
     def _first_profile(self) -> Profile | None:
@@ -290,12 +297,12 @@ class Profiling:
         substrate = self._machine.substrate
         if substrate.emulated or substrate.paged:
             return profile
-        nodes = [node for tier in self._tiers.tiers[1:] for node in tier.nodes]
+        nodes = [node for tier in self._sought.tiers.tiers[1:] for node in tier.nodes]
         on_slow = samples[np.isin(samples["node"], nodes)]
         if not len(on_slow):
             return profile
         slow = self._build(step, on_slow, np.empty(0, OP_ACCESS_DTYPE))
-        return with_fast_times(profile, slow_shares(profile, slow), timing_of(self._tiers))
+        return with_fast_times(profile, slow_shares(profile, slow), timing_of(self._sought.tiers))
 
     def _second_profile(self) -> Profile | None:
         """The profile of a second step, which only the framework observes; None as long as there is

@@ -41,6 +41,7 @@ from sentineld.session.work.profiling import (
     ACCESS_STEPS_MIN,
     SECOND_STEP_REQUESTS,
     Profiling,
+    Sought,
 )
 from tests.unit.links import Linked
 from tests.unit.session.intake.test_sampling import Log
@@ -128,25 +129,16 @@ class Profiled:
         observing = Fixed(link, self.sampling)
         inbox = Inbox(link, observing)
         inbox.threads, inbox.layers = threads, ("",) * 32
-        self._profiling = partial(
-            Profiling,
-            link,
-            machine,
-            inbox,
-            observing,
-            self.lifecycle,
-            shapes,
-            tiers,
-            Goal(FastBudget.parse("20%"), "fast-only"),
-        )
-        self.run = self._profiling()
+        self._sought = Sought(Goal(FastBudget.parse("20%"), "fast-only"), tiers, shapes)
+        self._begin = partial(Profiling, link, machine, inbox, observing, self.lifecycle)
+        self.run = self._begin(self._sought)
 
     @property
     def states(self) -> list[State]:
         return self.lifecycle.entered
 
     def skip_warm_up(self, left: Shape) -> None:
-        self.run = self._profiling(left)
+        self.run = self._begin(replace(self._sought, left=left))
         self.lifecycle.status = Status(State.ALLOCATION, "")
 
     def answer(self, step: Step, ops: Records) -> None:
