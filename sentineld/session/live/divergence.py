@@ -78,7 +78,9 @@ class Divergence:
 
     def look(self, words: ShimWords) -> Verdict:
         """Check the current control words."""
-        self._looks.append((words.step, words.diverged_steps))
+        # Without this condition, the looks would accumulate while the training is idle.
+        if words.step > self._looks[-1][0]:
+            self._looks.append((words.step, words.diverged_steps))
         while len(self._looks) > 2 and words.step - self._looks[1][0] >= WINDOW_STEPS:
             self._looks.popleft()
         steps = words.step - self._looks[0][0]

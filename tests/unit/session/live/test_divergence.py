@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -112,3 +113,20 @@ def test_a_plan_that_has_paid_for_itself_is_left_at_once() -> None:
     assert verdict.leave
     patience.left(EARNED_STEPS)
     assert patience.steps == 0
+
+
+@pytest.mark.parametrize("pattern", ["still", "alternating"])
+def test_looks_at_a_training_that_does_not_advance_need_no_memory(pattern: str) -> None:
+    steps = Steps(Patience())
+    steps.run(alike(".", 2 * EARNED_STEPS))
+    before = steps.words()
+    steps.run(alike(".", 2))
+    looks = [steps.words(), before if pattern == "alternating" else steps.words()]
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            assert steps.divergence.look(looks[number % 2]) == FOLLOWS
+        used_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used_bytes < 10_000
