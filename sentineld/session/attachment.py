@@ -29,6 +29,9 @@ from sentineld.session.work.planning import Goal
 
 log = logging.getLogger(__name__)
 
+OVERDUE = "the process has not taken the plan's layout yet; it does so when a training step ends"
+"""Status reason of a session that waits long in state ENTERING."""
+
 
 class Attachment:
     """The goal, budget and state files of an attached process. All calls come from the session's
@@ -204,6 +207,8 @@ class Attachment:
         """If the layout that was sent is live, begin to follow its plan."""
         live = self._following.enter()
         if live is None:
+            if self._following.overdue():
+                self._lifecycle.explain(OVERDUE)
             return
         self._link.set_flags(off=protocol.Flag.RECORD | protocol.Flag.NO_STALLS)
         self._states.live(self.name, self._layout_id)

@@ -107,14 +107,12 @@ class Following:
         tensors to the plan's initial tiers.
 
         Returns the status reason; None: the layout is not live yet. Raises ProcessLookupError or
-        SentinelError. SentinelError is raised, for example, if the process does not answer in time.
+        SentinelError.
         """
         planned = self.planned
         assert planned is not None
         assert self._entering is not None
         if not self._entering.done():
-            if self.managed is None:
-                self._entering.require_in_time()
             return None
         first = self.managed is None
         self._stop_managed()
@@ -127,6 +125,10 @@ class Following:
         self._start(planned, managed)
         what, self._entering = self._entering.what, None  # frees the layout, which is large
         return f"{what} is live, budget {format_bytes(planned.budget_bytes)}"
+
+    def overdue(self) -> bool:
+        """See Entering.overdue()."""
+        return self._entering is not None and self._entering.overdue()
 
     def resume(self, planned: Planned, entered: bool) -> None:
         """Follow a plan that is live already. entered: whether the plan was entered completely

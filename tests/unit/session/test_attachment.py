@@ -10,8 +10,10 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
-from sentineld.session.lifecycle import State
+from sentineld.session.attachment import OVERDUE
+from sentineld.session.lifecycle import State, Status
 from sentineld.session.live.managed import Managed
+from sentineld.session.plans import entering
 from tests.unit.plan.toys import PAGE
 from tests.unit.toydriver import CAPACITY_BYTES, PLANNED, ToyDriver, state_files
 from tests.unit.waiting import wait
@@ -60,6 +62,21 @@ def test_an_attach_that_fails_reserves_nothing(
     managed.check_reserved(0)
     managed.driver.attach(MORE, None)
     managed.check_reserved(MORE.bytes)
+
+
+def test_a_session_waits_as_long_as_the_process_needs_to_take_a_layout(
+    managed: ToyDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example for the end of an evaluation."""
+    managed.diverge()
+    managed.driver.turn()
+    assert managed.driver.following.managed is None
+    monkeypatch.setattr(entering, "LAYOUT_WAIT_S", -1.0)
+    managed.driver.attachment.send(PLANNED, "the plan", "test")
+    managed.driver.turn()
+    assert managed.driver.lifecycle.status == Status(State.ENTERING, OVERDUE)
+    managed.take_layout()
+    assert managed.driver.lifecycle.state == "managed"
 
 
 def test_a_budget_is_released_only_when_its_pages_are_gone(

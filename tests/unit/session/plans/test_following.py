@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sentineld.base.errors import SentinelError
 from sentineld.config import Config
 from sentineld.machine.machine import Machine
 from sentineld.model.protocol import Flag
@@ -104,18 +103,21 @@ def test_a_live_plan_is_followed_until_the_next_ones_layout_is_taken(process: Pr
     assert len(process.following.shapes) == 1
 
 
-def test_only_without_a_live_plan_the_answer_has_to_come_in_time(
+def test_a_process_may_take_a_layout_late(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entering, "ANSWER_WAIT_S", -1.0)
+    """For example after a long evaluation."""
+    assert not process.following.overdue()
     process.send()
-    with pytest.raises(SentinelError, match="did not take the layout in time"):
-        process.following.enter()
-    process.enter()
-    process.send()
-    # This time, enter() raises no error: a process with a live plan can be late in taking the next
-    # layout, for example because the training runs a long evaluation.
     assert process.following.enter() is None
+    assert not process.following.overdue()
+    monkeypatch.setattr(entering, "LAYOUT_WAIT_S", -1.0)
+    process.send()
+    assert process.following.enter() is None
+    assert process.following.overdue()
+    process.take_layout()
+    assert not process.following.overdue()
+    assert process.following.enter() == "the plan is live, budget 28.0 KiB"
 
 
 def test_what_was_moved_never_falls(process: Process) -> None:
