@@ -251,6 +251,14 @@ class Mover:
                 extra=about(LogEvent.MOVER_STOPPED),
             )
             self._ended(str(error))
+        except Exception:
+            # Without a mover, the process would wait at each barrier until it times out.
+            log.exception(
+                "mover of process %d stopped: internal error",
+                self.pid,
+                extra=about(LogEvent.INTERNAL_ERROR),
+            )
+            self._ended("internal error of the daemon")
 
     def _wait(self) -> int | None:
         """Wait for _wake_up(), but for at most IDLE_S. Returns the time of the earliest _wake_up()

@@ -77,7 +77,8 @@ def _shim_session(session: Session, counters: EbpfCounters | None) -> SessionSna
     disturbances = counters["disturbances"].get(session.link.pid, []) if counters else []
     residency = session.link.residency
     paging = session.link.paging.counts() if session.link.paging else None
-    used = following.energy.per_step() if following.energy else None
+    energy = following.energy  # read once: the session's thread may replace it by None
+    used = energy.per_step() if energy else None
     share = session.machine.share_of(session.link)
     delay = {}
     if residency is not None and paging is None:

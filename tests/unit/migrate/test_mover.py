@@ -220,6 +220,21 @@ class SlowMemory:
         return tier, 1 << 30
 
 
+class FaultyMemory(SlowMemory):
+    """Memory whose code has a bug."""
+
+    def query_pages(self, pages: Addresses) -> Status:
+        raise MemoryError
+
+
+def test_an_error_in_the_movers_code_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    with running(FaultyMemory()) as run:
+        run.mover.start(1 << 32)
+        assert run.wait_ended()
+        assert run.ended == ["internal error of the daemon"]
+    assert "MemoryError" in caplog.text
+
+
 class BusyMemory(SlowMemory):
     """Memory whose last two heap pages are busy during the first move."""
 
