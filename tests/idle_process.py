@@ -8,6 +8,7 @@ and waits for a signal that ends it.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import sys
@@ -32,8 +33,9 @@ def main() -> None:
         "bound_nodes": bound_nodes(),
     }
     shim.send(hello, [Writer().fd, os.eventfd(0)])
-    connection.setblocking(True)
-    connection.recv(1)
+    while not (answers := shim.receive()):
+        select.select([shim], [], [])
+    assert answers[0]["type"] == "welcome", answers
     sys.stdout.write(WELCOMED)
     sys.stdout.flush()
     signal.pause()
