@@ -34,9 +34,9 @@ def subcommands(context: click.Context) -> list[tuple[str, click.Command]]:
 def _contexts(
     command: click.Command, name: str, parent: click.Context | None
 ) -> Iterator[click.Context]:
-    # click makes a help option for a command's first context and caches it in the command object.
-    # So copy the command and clear the copy's cache: click then makes a help option for the
-    # context below.
+    # click makes a help option with the option names (-h, --help) of a command's first context, and
+    # caches it in the command object. So copy the command and clear the copy's cache: click then
+    # makes a help option for the context below.
     command = copy.copy(command)
     vars(command)["_help_option"] = None
     settings = command.context_settings

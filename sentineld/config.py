@@ -24,7 +24,7 @@ PLAN_MEMORY_BYTES_MIN = 256 << 20
 @dataclass(frozen=True)
 class TierOverrides:
     """The configuration's table [tiers]. Most values replace values that were found on the machine;
-    `emulated`, `paged` and `swap` select another kind of tiers."""
+    `emulated`, `paged` and `swap` select tiers that are not NUMA nodes."""
 
     fast: tuple[int, ...] = ()  # node IDs; empty: as discovered
     slow: tuple[int, ...] = ()

@@ -67,7 +67,8 @@ async def run(config: Config, path: Path | None, tiers: str | None) -> None:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, hang_up.set)
 
-    # Check this first: probing the machine can take seconds, and would disturb a running daemon.
+    # Check for another daemon before the machine is probed: probing can take seconds, and would
+    # disturb that daemon.
     for path_used in (config.control_socket, config.shim_socket):
         require_no_daemon(Path(path_used))
     machine = await asyncio.to_thread(Machine.probe, config)
@@ -169,8 +170,8 @@ async def _reload_on(hang_up: asyncio.Event, reloader: Reloader) -> None:
     metavar="KIND",
     help="Tiers on a machine with one kind of memory. emulated:PRESET emulates two tiers (PRESET: "
     "cxl, cxl-4k, remote, optane or dram). paged[:DIRECTORY] keeps the pages that exceed a "
-    "session's budget in a file on a local disk. swap limits processes without the shim to their "
-    "budgets, with the kernel's swap.  [default DIRECTORY: the state directory]",
+    "session's budget in a file on a local disk. swap keeps processes without the shim within "
+    "their budgets, with the kernel's swap.  [default DIRECTORY: the state directory]",
 )
 @click.option("--check", is_flag=True, help="Check the configuration, then exit.")
 def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:

@@ -49,8 +49,8 @@ settings.load_profile(PROFILE)
 
 
 def examples(ci: int, long: int) -> int:
-    """The number of examples of an expensive property in the selected profile. Such properties
-    would otherwise take most of the time of the unit tests."""
+    """The number of examples of an expensive property in the selected profile. With as many
+    examples as in COUNTS, such properties would take most of the time of the unit tests."""
     return {"ci": ci, "long": long}[PROFILE]
 
 

@@ -88,7 +88,7 @@ class Commands:
             try:
                 result, error = done.get(timeout=ALIVE_CHECK_S)
             except queue.Empty:
-                if ended() and done.empty():  # the thread may have ended after the function
+                if ended() and done.empty():  # the thread may have run the function before it ended
                     raise EOFError from None
                 continue
             if error is not None:

@@ -34,11 +34,11 @@ class LogLimit(logging.Filter):
     If a logging statement writes lines about several users, SITE_LINES applies to each user, so
     that no user can suppress lines about another user's processes. The user is the argument `uid`
     of about() or, if the statement does not give it, the thread's LOGGED_USER. The last line within
-    the limit says that further lines will be left out. In the next period, a statement's first line
-    gives the number of that statement's lines that were left out because of SITE_LINES. The first
-    line of the next period, no matter which statement writes it, gives the number of lines that
-    were left out because of LINES. This number includes the unreported lines of statements that
-    have written no line for a whole period; the limit forgets these statements.
+    either limit says that further lines will be left out. In the next period, a statement's first
+    line gives the number of that statement's lines that were left out because of SITE_LINES. The
+    first line of the next period, no matter which statement writes it, gives the number of lines
+    that were left out because of LINES. This number includes the unreported lines of statements
+    that have written no line for a whole period; the limit forgets these statements.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,7 +49,7 @@ class LogLimit(logging.Filter):
         """Needed, because the module logging calls filter() from all threads without a lock."""
         self._sites: dict[tuple[str, int, object], _Count] = {}
         self._total = _Count(clock())
-        self._unreported = 0  # lines left out that their own statement will not report
+        self._unreported = 0  # number of left-out lines that their own statements will not report
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write the line; may append a remark to it."""
@@ -91,6 +91,6 @@ class LogLimit(logging.Filter):
             if now_s - count.began_s < PERIOD_S:
                 continue
             if count.left_out and count.began_s >= ended.began_s:
-                continue  # the statement can report its number in the period that begins now
+                continue  # the statement can still report these lines in the period that begins now
             self._unreported += count.left_out
             del self._sites[site]

@@ -57,7 +57,7 @@ class Verbs(click.Group):
     """Imports a verb's module only when the verb is used.
 
     Most verbs do not need numpy, whose import is slow. Neither the list of verbs in the help nor
-    the completion of a verb's name in a shell imports these modules.
+    the completion of a verb's name in a shell imports the verbs' modules.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -253,7 +253,7 @@ def timeline(recorded: Recorded, output: Path | None, as_json: bool) -> None:
     type=click.IntRange(min=0),
     default=LIVES_SHOWN,
     show_default=True,
-    help="Number of tensors, largest first, whose lifetimes are shown.",
+    help="Show only this number of tensors, the largest ones.",
 )
 @json_option
 @click.pass_obj

@@ -64,8 +64,8 @@ def run(
     When a process becomes managed, a line on stderr says so. At COMMAND's end, one line for
     each process that trained shows its number of steps, its fast share, its predicted and
     measured step time, the moved bytes and the number of diverged steps. These values were
-    read at most half a second before the end. The fast share is that of the last metering
-    (`sentinelctl meter`).
+    read at most half a second before the process ended. The fast share is that of the last
+    metering (`sentinelctl meter`).
 
     With --limit, COMMAND runs in a memory cgroup of its own. systemd creates the cgroup
     if possible; otherwise sentinelctl creates it. If COMMAND needs more memory than the
@@ -184,9 +184,10 @@ def environment(base: Mapping[str, str], fast: str | None) -> dict[str, str]:
 
 
 def forward_signals() -> Callable[[subprocess.Popen[bytes]], None]:
-    """From now on, forward signals to a child process instead of acting on them.
+    """From now on, forward SIGNALS to a child process instead of acting on them.
 
-    Signals that this process ignores, for example under nohup, stay ignored, also in the child.
+    SIGINT and SIGQUIT have no effect on this process any more. Signals that this process already
+    ignores, for example under nohup, stay ignored, also in the child.
 
     Returns a function to call with the child as soon as the child has been started. The function
     also forwards the signals that have arrived in the meantime.

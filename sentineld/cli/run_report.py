@@ -47,7 +47,7 @@ class ProcessReport:
         )
 
     def summary(self) -> str:
-        """A line about the process up to the last update(). The fast shares and the step times are
+        """A line about the process, as of the last update(). The fast shares and the step times are
         those of the latest period in which the process was managed."""
         last, managed = self._last, self._managed
         assert last is not None

@@ -194,8 +194,8 @@ class FrameSocket:
     def receive_sized(self) -> list[tuple[Message, int]]:
         """The messages that have arrived, each with an estimate of its bytes in memory.
 
-        A call returns after READS_MAX reads or MESSAGES_MAX messages. The next call returns the
-        remaining messages; see has_message().
+        A call does not wait for data. It ends after at most READS_MAX reads or MESSAGES_MAX
+        messages. The next call returns the remaining messages; see has_message().
 
         Raises FrameError on invalid data, EOFError if the peer closed the connection, or
         SentinelError "not-permitted" if data was sent by a process other than the one that

@@ -73,8 +73,9 @@ class Keeping:
         return int(self._heat.units.resident.sum())
 
     def keep(self, resident_bytes: int, budget_bytes: int) -> str:
-        """Page out, or prefetch, as far as the bandwidth permits. Returns a description of the
-        state for the session's status; empty if there is nothing new."""
+        """Page out if the budget is exceeded, otherwise prefetch, as far as the bandwidth permits.
+        Returns a description of the state for the session's status; empty if there is nothing
+        new."""
         resident, budget = resident_bytes // PAGE_BYTES, budget_bytes // PAGE_BYTES
         excess = excess_pages(resident, budget)
         if not excess:

@@ -48,7 +48,7 @@ class PagingOut:
         room."""
 
     def pace(self, interval_s: float) -> None:
-        """Let unused bandwidth accumulate over interval_s if this is longer than BURST_S.
+        """Let unused bandwidth accumulate over interval_s, or over BURST_S if that is longer.
         interval_s: interval at which the resident memory is compared with the budget."""
         self._limit.burst_pages = self._pages_per_s * max(BURST_S, interval_s)
 

@@ -144,8 +144,8 @@ class HeatSession:
     def attach(
         self, fast: FastBudget | None, terms: TermChanges | None, gone: threading.Event
     ) -> None:
-        """Change the budget, or the terms of the share. None keeps them. gone: set when the caller
-        has hung up; nothing is changed then. Raises SentinelError."""
+        """Change the budget, or the terms of the share; an argument that is None changes nothing.
+        gone: set when the caller has hung up; nothing is changed then. Raises SentinelError."""
 
         def change() -> None:
             if gone.is_set():

@@ -53,7 +53,7 @@ class Target(Protocol):
     """ID of the process or of the tree's root, even after the root's exit; 0 for a cgroup. If the
     kernel reuses the root's ID, `pid` becomes the ID of another process of the tree."""
     cgroup: str
-    """The folder of the cgroup; otherwise empty."""
+    """The folder of the cgroup; empty if the target is not a cgroup."""
     is_group: bool
     """Whether processes may join the target, and may call exec() without ending it."""
 

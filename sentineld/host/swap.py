@@ -41,10 +41,10 @@ def read_swap(proc: Path = Path("/proc")) -> Swap:
 
 
 def fault_s(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float:
-    """Time, in seconds, that an access to a swapped page waits. This is the mean time of all reads
-    since the boot from the device that the kernel fills first. If this device is zram, or has
-    served fewer than READS_MIN reads, the time is a constant. Of several devices that the
-    kernel fills at the same priority, the slowest one counts."""
+    """Time, in seconds, that an access to a swapped page waits. This is the mean time, limited to
+    DISK_FAULT_S_RANGE, of all reads since the boot from the device that the kernel fills first. If
+    this device is zram or unknown, or has served fewer than READS_MIN reads, the time is a
+    constant. Of several devices with the highest priority, the slowest one counts."""
     try:
         lines = (proc / "swaps").read_text().splitlines()[1:]
     except FileNotFoundError:

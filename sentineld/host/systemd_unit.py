@@ -16,7 +16,7 @@ _PROPERTIES = ("LoadState", "ActiveState", "ControlGroup")
 
 
 def unit_cgroup(name: str) -> str:
-    """The path of an active unit's cgroup in its hierarchy.
+    """The path of an active unit's cgroup, as /proc/PID/cgroup shows it.
 
     name: as for systemctl; without a suffix it is a service. For users other than root, units of
         the user's own manager are found if the system manager has no unit of this name.

@@ -105,8 +105,8 @@ class Schedule:
         batch_pages: maximum number of pages in a batch.
         ahead_pages: maximum number of pages in a batch of early demotions (before their planned
             boundary) while promotions are queued. None: batch_pages.
-        exact: see Memory. If true, a batch also ends before the first move for which the process
-            waits at a later boundary than for the preceding move, or not at all; see _take().
+        exact: see Memory. If true, a batch also ends after a move for which the process may be
+            waiting, if it waits for the next move later or not at all; see _take().
         """
         queue = self.queue
         take = partial(self._take, exact=exact)

@@ -152,9 +152,9 @@ class EmulatedMemory:
         A page that the process drops during the move stays absent, and a page that is born during
         the move stays where it is born. Pages for which the fast tier has no room stay where they
         are; the result's error is then ENOMEM. A move that `wait` interrupts ends with EINTR. So
-        does a move that leaves pages for the next call: a move has at most FLIGHT_RANGES runs and,
-        if other processes' pages are moving, at most shared_batch_pages pages, after waiting for
-        its turn.
+        does a move that leaves pages for the next call: a move has at most FLIGHT_RANGES runs. If
+        other processes' pages are moving, the move first waits for its turn, and then has at most
+        shared_batch_pages pages.
         """
         runs = self._runs(pages)
         moving = self._elsewhere(runs, node)

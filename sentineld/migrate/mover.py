@@ -187,8 +187,8 @@ class Mover:
             self._refresh = True
 
     def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
-        """Call begin(), which arms pages, between two moves. From then on, disarm the pages of each
-        move or query before it, and arm them again after it."""
+        """Call begin(), which arms pages, between two moves. From then on, the mover disarms the
+        pages of each move or query before it, and arms them again after it."""
         with self._moving:
             begin()
             self._backend = backend
@@ -342,8 +342,8 @@ class Mover:
         return True
 
     def _recheck(self, dropped: list[Table]) -> None:
-        """Correct the map for those pages of the arena that the last batches have moved and that
-        the process has dropped in the same stretches.
+        """Correct the map for each page of the arena that the mover moved in a stretch in which the
+        process also dropped the page.
 
         Such a page may have been born again before it was moved. The page is then on the tier to
         which it was moved, but in the map it is on the tier of its birth, because the map gets a
@@ -351,8 +351,8 @@ class Mover:
         is on a slow tier but the page is not, the page is demoted to the region's tier, unless a
         promotion of the page is queued.
 
-        dropped: DROP_DTYPE, the ranges that were dropped in each stretch that has ended since the
-            last call.
+        dropped: DROP_DTYPE of plan/expected.py, the ranges that were dropped in each stretch that
+            has ended since the last call.
         """
         parts = self._last.parts if self._last is not None else ()
         arena = [pages for move, pages in parts if move.space == Space.ARENA]

@@ -34,7 +34,7 @@ QUEUED_RANGES_MAX = 16
 later cannot overtake them, so a long queue would delay it."""
 ROOM_WAIT_S = 1.0
 """Longest wait for room in the queue of evictions. While the pager empties this queue, it waits
-only for the disk."""
+only for the disk, so if the queue stays full, the process may have stopped or ended."""
 ROOM_POLL_S = 0.001
 
 

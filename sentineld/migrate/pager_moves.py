@@ -161,7 +161,8 @@ class PagerMoves:
         pages are left out.
 
         The queueing ends if the queue of evictions stays full, because the process may have stopped
-        or ended. The next call queues the remaining moves.
+        or ended. A later search for misplaced pages, see notify(), queues the remaining moves of
+        those pages that no planned move touches.
         """
         for row in sorted(table, key=lambda row: int(row["tier"]) == _FAST):
             tier = int(row["tier"])

@@ -21,7 +21,7 @@ from sentineld.model.plan import MOVE_DTYPE, Region, Space
 def dropped_pages(moved: Pages, drops: Table, page_bytes: int) -> Pages:
     """The moved arena pages that may have been dropped during the move_pages call.
 
-    drops: DROP_DTYPE, the ranges that may have been dropped during the call.
+    drops: DROP_DTYPE of plan/expected.py, the ranges that may have been dropped during the call.
     """
     first = drops["offset"].astype(np.int64) // page_bytes
     last = first + drops["bytes"].astype(np.int64) // page_bytes

@@ -125,8 +125,8 @@ def move_pages(
 ) -> MoveResult:
     """Move pages to nodes, batch by batch.
 
-    pages: distinct addresses; of each huge page only the first address, because its move moves the
-        whole huge page, and a move of its other addresses then fails.
+    pages: distinct addresses; of each huge page only the first address. A move of this address
+        moves the whole huge page; moves of further addresses in the huge page then fail.
     nodes: one node for all pages, or one for each page.
 
     A batch that fails (ENOMEM: the node is full) ends the move; the remaining pages are only

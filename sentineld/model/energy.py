@@ -132,7 +132,7 @@ def energy_of(tiers: Tiers) -> EnergyModel:
     """The energy model of the two fastest tiers.
 
     The name of a preset gives the medium (see MEDIA). The file of paged tiers is assumed to be on
-    an NVMe disk. The medium of any other slow tier is UNKNOWN.
+    an NVMe disk. Any other slow tier is assumed to have the medium that UNKNOWN names.
     """
     if tiers.paged:
         return EnergyModel(MEDIA["nvme"], True)

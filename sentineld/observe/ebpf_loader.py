@@ -5,10 +5,10 @@
 
 bcc keeps over 100 MiB of memory after compiling, so it runs in this short-lived process.
 RING_PAGES is the size, in pages, of the ring of fault records. Standard input is a SOCK_SEQPACKET
-socket, on which the process sends one JSON message. If the programs were loaded, it sends the
-message that load() returns. This message names the maps and programs, and their fds are sent with
-it in the same order (SCM_RIGHTS). If loading failed, the message has the error's code, text and
-hint.
+socket, on which this child process sends one JSON message to the daemon. If the programs were
+loaded, it sends the message that load() returns. This message names the maps and programs, and
+their fds are sent with it in the same order (SCM_RIGHTS). If loading failed, the message has the
+error's code, text and hint.
 """
 
 from __future__ import annotations

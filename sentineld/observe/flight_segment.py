@@ -59,7 +59,8 @@ class FlightSegment:
         self._ranges = words["ranges"][0]
 
     def _change(self) -> None:
-        # These stores and those to the other words are separate operations of the interpreter, and
-        # x86 does not reorder stores, so the process sees the stores in program order.
+        # The store to the sequence number and the stores to the other words are separate operations
+        # of the interpreter, and x86 does not reorder stores. So the process sees them in program
+        # order.
         self._count = self._count + 1 & SEQUENCE_MASK
         self._sequence[0] = self._count

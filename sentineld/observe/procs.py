@@ -2,10 +2,10 @@
 """Events of attached process trees: fork, exec and exit.
 
 The kernel's proc connector (proc_connector.py) reports forks and execs.
-A pidfd for each process reports its exit, because netlink reports exits for each
-thread and can drop them. If a process exits before its exec event is read, the exec
-is not reported. Without the connector, a tree consists of the processes that track()
-found, and their exits are still reported reliably.
+A pidfd for each process reports its exit. The connector is not used for this, because it
+reports the exit of every thread and can drop reports. If a process exits before its exec
+event is read, the exec is not reported. Without the connector, a tree consists of the
+processes that track() found, and their exits are still reported reliably.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def descendant_limits() -> Limits:
     """Limits on the number of descendants that are followed in all trees together, so that the
     daemon's descriptors (RLIMIT_NOFILE) suffice.
 
-    As in session_limits() (shim_server.py), root and each other user can have at most a third of
-    the permitted descendants.
+    Root can have a third of the permitted descendants, and all other users together two thirds. A
+    single user can have at most one third. See also session_limits() (shim_server.py).
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     third = max(1, int(soft * DESCRIPTORS_SHARE) // 3)
@@ -82,7 +82,7 @@ class ProcessWatcher:
         untrack(). Therefore it must not block; a queue's put() is suitable. After untrack(), no
         more events of the tree are delivered.
         limits: limits on the number of descendants that are followed; None: descendant_limits().
-        Further descendants are not followed.
+        Descendants beyond these limits are not followed.
         """
         self._deliver = deliver
         self._lock = threading.RLock()
@@ -213,8 +213,8 @@ class ProcessWatcher:
                 pending += children(member)
 
     def _scan(self, processes: Iterable[int]) -> None:
-        """Find descendants of tracked processes whose fork event did not arrive: they were forked
-        before track(), or the event was lost."""
+        """Add those descendants of these tracked processes that are not tracked yet: they were
+        forked before track(), or their fork event was lost."""
         pending = list(processes)
         while pending:
             parent = pending.pop()

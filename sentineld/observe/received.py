@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the kind of a received descriptor with system calls that no sender can block.
 
-A sender can block other calls: fstat(), read() and close() of a file on FUSE, for example, wait for
-the sender's process. Therefore:
+A sender can block other calls. For example, fstat(), read() and close() of a file on FUSE wait for
+the process that serves the file system, which can be the sender itself. Therefore:
 
 - Shared memory (memfd, tmpfs, hugetlbfs) is recognised by F_GET_SEALS. This call fails for all
   other files, and does not call into their file systems. Further calls on shared memory cannot

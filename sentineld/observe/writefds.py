@@ -68,9 +68,9 @@ class ReceivedWriteFds:
             return
         # The process can be in its own mount namespace, in which another file, for example one on
         # FUSE, has the same path. Only the type of the file system shows whether the file is in a
-        # procfs, and the call that returns the type can block. (Comparing with the file in the
-        # daemon's own /proc would fail, because a daemon in a hardened systemd unit and the process
-        # have different procfs mounts.)
+        # procfs, and the call that returns the type can block. (A comparison with the file in the
+        # daemon's own /proc would fail if the daemon runs in a hardened systemd unit, because the
+        # daemon and the process then have different procfs mounts.)
         files = fds if way == SOFT_DIRTY else fds[:1]
         run_untrusted(peer.uid, lambda: self._check(files))
 

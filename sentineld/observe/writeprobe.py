@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests a backend that observes only writes, on two pages of this process."""
+"""Uses two pages of this process to test a backend that observes only writes."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Progress:
     busy_ns: float = 0.0  # time that the mover spent moving these bytes
     stall_ns: float = 0.0  # time that the process waited for moves
     late_moves: int = 0
-    # On paged tiers; see PagingCounts.
+    # The next three are 0 except on paged tiers; see PagingCounts.
     faults: int = 0
     fault_reads: int = 0
     fault_read_ns: float = 0.0
@@ -315,7 +315,8 @@ class Corrector:
         return rate if rate is not None and rate < least and self._harmed(passed) else None
 
     def _gained(self, passed: Progress) -> float | None:
-        """The measured bandwidth, at most the nominal one, if it justifies a replan; else None."""
+        """The measured bandwidth, limited to the nominal one, if its rise justifies a replan
+        (RATE_GAIN, BUSY_SHARE); else None."""
         rate = min(self._rate(passed) or 0.0, self._nominal.migration_bytes_per_s)
         more = rate > self._tiers.migration_bytes_per_s * (1 + RATE_GAIN)
         return rate if more and passed.busy_ns > BUSY_SHARE * passed.time_ns else None

@@ -8,8 +8,8 @@ session's slowdown exceeds SLOWDOWN_MAX times its slowdown at its equal share.
 
 Curves need not be convex: a plan often becomes much better at the budget at which one more group of
 tensors fits. A greedy division, which gives each further byte to the session with the largest gain,
-would stop before such a budget. Therefore, the division is found by dynamic programming over units
-of memory.
+can miss such a budget, because the bytes just below it may gain nothing. Therefore, the division is
+found by dynamic programming over units of memory.
 """
 
 from __future__ import annotations
@@ -210,8 +210,9 @@ def spare_parts(
     size_bytes: int, members: Sequence[Member], shares_bytes: Sequence[int]
 ) -> list[int]:
     """The spare memory that each session gets in addition to its share (shares_bytes), in bytes.
-    Only sessions with a size_bytes get some, in proportion to their weights. Share and spare memory
-    together exceed neither Member.size_bytes nor the maximum of the session's terms."""
+    Only sessions whose Member.size_bytes is not None get spare memory, in proportion to their
+    weights. Share and spare memory together exceed neither this size nor the maximum of the
+    session's terms."""
     room = [
         min(one.size_bytes or 0, one.terms.most_bytes or math.inf) - share
         for one, share in zip(members, shares_bytes, strict=True)
@@ -256,8 +257,9 @@ def total(members: Sequence[Member], shares_bytes: Sequence[int]) -> float:
 
 
 def _costs(member: Member, equal_bytes: int, units: int, unit_bytes: int) -> Floats:
-    """(units + 1,): the weighted slowdown with 0, 1, ... units above the minimum. Shares beyond the
-    maximum, and shares that make the session too slow, have infinite costs."""
+    """(units + 1,): the weighted slowdown with 0, 1, ... units above the minimum, plus
+    UNIT_VALUE_MIN for each of these units. Shares beyond the maximum, and shares that make the
+    session too slow, have infinite costs."""
     assert member.curve is not None
     shares = member.terms.least_bytes + np.arange(units + 1, dtype=np.float64) * unit_bytes
     slowdowns = member.curve.at(shares)

@@ -85,7 +85,8 @@ def plan_text(plan: Plan, profile: Profile) -> str:
 
 
 def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
-    """The profile's tensors for JSON, with their placement and its reason if there is a plan."""
+    """The profile's tensors for JSON. If there is a plan, each entry also has the tensor's offset
+    in the arena, whether the plan drops its pages, its initial tier, and the reason for these."""
     count, accesses = len(profile.tensors), profile.accesses
     accessed = np.bincount(accesses["tensor"], access_counts(profile), minlength=count)
     stretches = np.bincount(accesses["tensor"], minlength=count)

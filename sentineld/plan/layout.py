@@ -5,9 +5,9 @@ An area is a set of tensors that is laid out as one region of the arena. Its pag
 one tier, or the kernel chooses the tier of each page. Tensors of an area form a block if they have
 the same lifetime in stretches and are accessed in the same stretches. bit_strings() returns equal
 strings for tensors that are accessed in the same stretches. The tensors of a block are laid out
-side by side, the most accessed first, and the block is packed as a unit. Tensors that move at the
-same time therefore form one range. If Area.grouped is False, as in some areas without moves, each
-tensor is packed by itself.
+side by side, the most accessed first, and the block is packed as a unit. Therefore, tensors of a
+block that move at the same time can form one range. If Area.grouped is False, as in some areas
+without moves, each tensor is packed by itself.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def area_offsets(
         least as large as that page. This makes the area larger.
 
     Memory whose pages are dropped can be backed by a huge page only if each tensor that overlaps
-    the huge page fills it. Aligned tensors are therefore packed in separate parts of the area.
-    Aligned tensors whose size is a multiple of the huge page's size share one part. The remaining
+    the huge page fills it. Aligned tensors are therefore packed apart from the other tensors. Those
+    whose size is a multiple of the huge page's size share one part of the area. The remaining
     aligned tensors get one part per tensor size, because tensors of equal size that use a huge page
     at different times cover the same pages of it: if one of them fills it, all do.
     """

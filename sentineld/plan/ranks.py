@@ -86,8 +86,8 @@ def _slowest(curves: Sequence[Curve]) -> Curve | None:
     steps = [_Steps(curve) for curve in curves]
     if not all(len(one.slowdowns) for one in steps):
         return None
-    # The job's least slowdown is the largest of its ranks' least slowdowns. More memory does not
-    # make the slowest rank faster.
+    # The job's least slowdown is the largest of its ranks' least slowdowns: the rank that has this
+    # slowdown does not become faster with more memory.
     best = max(float(one.slowdowns[-1]) for one in steps)
     levels = sorted({float(level) for one in steps for level in one.slowdowns}, reverse=True)
     points: list[tuple[float, float]] = []

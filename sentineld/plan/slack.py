@@ -13,8 +13,8 @@ from sentineld.profile.sizes import Sizes
 
 
 def with_slack(layout: Layout, sizes: Sizes) -> Layout:
-    """The layout with slots for the largest sizes. A slot whose size varies also takes every
-    smaller allocation of at least TENSOR_BYTES_MIN."""
+    """The layout with each slot as large as its largest allocation. A slot whose size varies also
+    takes every smaller allocation of at least TENSOR_BYTES_MIN."""
     slots = layout.slots.copy()
     slots["bytes"] = sizes.largest_bytes
     slack = -(-(slots["bytes"].astype(np.int64) - TENSOR_BYTES_MIN) // TENSOR_BYTES_MIN)

@@ -8,8 +8,9 @@ until they have been promoted. A trial measures both choices: the process stalls
 one step and does not stall in the next. The faster choice is then kept. The boundaries are tried
 one after another; during each trial, the decisions of all earlier trials apply.
 
-A step is measured from one arrival at the boundary to the next. The decision influences all
-stretches of the step, because pages that arrive late delay later moves.
+A trial measures whole steps, from one arrival at the tried boundary to the next arrival there. The
+reason is that the decision influences all stretches of the step: pages that arrive late delay later
+moves.
 
 This module only makes decisions. The mover and the simulator report each boundary that the process
 reaches, and the time. Boundaries are counted since the first step: step * boundary_count +
@@ -91,7 +92,8 @@ class StallTrial:
         return boundary == self._stalled_at if decided is None else decided
 
     def passed(self, boundary: int, time_ns: float) -> None:
-        """Report that the process has reached a boundary. Call this before it waits there."""
+        """Report that the process has reached a boundary. Call this before the process waits
+        there."""
         if not self._left:
             return
         if self._now is None or boundary != self._now + 1:

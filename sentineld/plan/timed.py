@@ -51,7 +51,7 @@ def all_fast_ns(plan: Plan, profile: Profile, spent: Floats, extra_ns: Floats) -
     time can include the wait.
 
     spent: (N, S), measured times in ns.
-    extra_ns: (S,), time of slow accesses and of births.
+    extra_ns: (S,), the time that slow accesses and births add to each stretch.
     """
     assumed = profile.stretches["time_ns"].astype(np.float64)
     found: Floats = np.where(plan.layout.waits >= 0, assumed, np.maximum(spent - extra_ns, 0.0))

@@ -72,8 +72,8 @@ class Turnover:
         return pages.astype(np.int64)
 
     def used(self, which: Integers, moments: int) -> Integers:
-        """(M,): the number of dead pages that are resident at each moment if some tenancies keep
-        their pages when their tensors die. which: indices of these tenancies."""
+        """(M,): the number of dead pages that are resident at each moment if only these tenancies
+        keep their pages when their tensors die. which: indices of these tenancies."""
         death, pages = self.death[which], self.pages[which]
         return pages_there(moments, death, death + self.gap[which], pages)
 

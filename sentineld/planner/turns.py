@@ -56,7 +56,7 @@ class Turns:
                 self._waiting[owner] = threads
 
     def _end(self, owner: int, admitted: threading.Event) -> None:
-        """Free the place of a thread that was admitted; otherwise, end its wait."""
+        """Free the thread's place if it was admitted; otherwise, take it out of the queue."""
         if admitted.is_set():
             self._free += 1
             self._admit()

@@ -87,8 +87,8 @@ def _first_touch(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
 
     Tensors outside the arena fill the fast tier first. The pages of the arena follow, in the order
     of their first births. A page stays where it was first placed. The prediction assumes this even
-    if the plan drops pages: the room at later births depends on the moves of the policy that uses
-    such a plan.
+    if the plan drops pages and a dropped page is placed again at its next birth: the room at that
+    birth depends on the moves of a reactive policy, which are not known here.
     """
     page, budget = profile.page_bytes, plan.budget_bytes // profile.page_bytes
     space, offset = places(plan, profile)

@@ -89,12 +89,13 @@ def build_profile(
     incomplete: whether samples of the step are missing, for example because the module's log was
         full.
 
-    An access has a row if the framework or the module reported it. The row's bytes are those that
-    the framework reported, and its pages are those that the module sampled. If only the module
-    reported the access, the bytes are those of the row's pages. A sampled page and its accesses are
-    divided among the tensors on it, in proportion to their bytes on the page (_join_samples()).
-    Pages for which the module may have missed the access also count as accessed, up to the number
-    of pages that the reported bytes fill (missed.py).
+    Profile.accesses has a row for each tensor and stretch for which the framework or the module
+    reported an access. The row's bytes are those that the framework reported, and its pages are
+    those that the module sampled. If only the module reported an access, the bytes are those of the
+    row's pages. A sampled page and its accesses are divided among the tensors on it, in proportion
+    to their bytes on the page (_join_samples()). Pages for which the module may have missed an
+    access also count as accessed, up to the number of pages that the reported bytes fill
+    (missed.py).
 
     Raises SentinelError if the step was not recorded completely, if too many of its tensors overlap
     (see PARTS_MAX), or if there are samples but a boundary of the step has no epoch.
@@ -302,10 +303,10 @@ def holders(
 
     stretch, address, time: one entry per row; times in ns.
 
-    An operator's output is allocated after the operator begins, so the output may not be live yet
-    at the row's time. If no tensor was live at that time, the row gets one of the tensors that are
-    at the address during the stretch: the one that was born last. Rows without a tensor are left
-    out.
+    A row can be an operator's access. Its time can be earlier than the allocation of the operator's
+    output, because the output is allocated after the operator begins. If no tensor was live at the
+    row's time, the row gets one of the tensors that are at the address during the stretch: the one
+    that was born last. Rows without a tensor are left out.
     """
     keys = address // page_bytes + (stretch << PAGE_BITS)
     rows, instance = find_tenants(found, keys, page_bytes)

@@ -74,14 +74,14 @@ def step_lifetimes(step: Step, cuts: Sequence[int] | npt.NDArray[np.uint32] = ()
 
     cuts: allocation cursors at which a layout had planned boundaries in this step.
 
-    A tensor that outlives the step is matched with an instance that the previous step allocated
-    and this step frees. If the previous step was recorded, the freed address leads to the previous
-    step's allocation, whose slot identifies the tensor. If the previous step was not recorded, the
-    tensors are taken in the order of their births, and the instances in the order of their frees.
-    Each tensor is matched with the first unmatched instance of its size, provided that this step
-    frees the instance before the tensor's birth. A tensor without a match lives longer than the
-    duration of one step, so it gets no place in the arena. Its row has kind PERSISTENT and a slot,
-    and the shim keeps the tensor in the heap.
+    To find the death of a tensor that outlives the step, the tensor is matched with an instance
+    that the previous step allocated and this step frees. If the previous step was recorded, the
+    freed address leads to the previous step's allocation, whose slot identifies the tensor. If the
+    previous step was not recorded, the tensors are taken in the order of their births, and the
+    instances in the order of their frees. Each tensor is matched with the first unmatched instance
+    of its size, provided that this step frees the instance before the tensor's birth. A tensor
+    without a match lives longer than the duration of one step, so it gets no place in the arena.
+    Its row has kind PERSISTENT and a slot, and the shim keeps the tensor in the heap.
 
     Raises SentinelError if allocations of the step are missing.
     """

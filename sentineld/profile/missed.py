@@ -29,8 +29,9 @@ def unknown_pages(
     instances: Integers,
     page_bytes: int,
 ) -> tuple[Integers, Floats]:
-    """For each pair of a tensor and a stretch, the number of the tensor's pages for which it is
-    unknown whether they were accessed in the stretch. Returns (keys of the pairs, numbers).
+    """For each tensor and each stretch in which the framework reported an access to the tensor, the
+    number of the tensor's pages for which it is unknown whether they were accessed in the stretch.
+    Returns (keys of the pairs of a stretch and a tensor, numbers).
 
     keys: for each access that the framework reported, stretch * number of tensors + tensor. Keys
         may repeat.

@@ -77,7 +77,7 @@ def _merge_equal(
 
 def sample_parts(step: Step, samples: Records) -> Iterator[Records]:
     """Divide the records of the step's accesses into parts that represent about PART_PAGES pages
-    each. All records of a page and a stretch are in the same part. Records of other epochs and
+    each. All records of one (stretch, page) pair are in the same part. Records of other epochs and
     records that are not accesses may be left out. Raises SentinelError in the same case as
     sampled_pairs()."""
     if sampled_page_count(samples) <= PART_PAGES:

@@ -14,8 +14,8 @@ def stretch_times(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[n
     """Duration in ns of each stretch of the sampled step, measured in another step.
 
     stretches: STRETCH_DTYPE with the times of the sampled step.
-    timed: the other step. If it lacks some of the sampled step's cuts or has others, each cut of
-        the sampled step gets the time at which the other step makes the allocation after the cut.
+    timed: the other step. If its cuts are not those of the sampled step, each cut of the sampled
+        step gets the time at which the other step makes the allocation after the cut.
 
     Returns the times of the sampled step if the boundaries other than cuts differ between the two
     steps, or if the other step has no allocation after one of the cuts.

@@ -55,7 +55,7 @@ class Trace:
 
     @property
     def threads(self) -> int:
-        """Number of the training's threads as recorded; 1 if it is unknown."""
+        """Number of torch's compute threads, from the facts; 1 if it is unknown."""
         told = str(self.facts.get("threads", ""))
         return int(told) if told.isdigit() and int(told) > 0 else 1
 

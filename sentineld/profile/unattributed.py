@@ -29,7 +29,7 @@ class UnattributedAccesses:
 
     mapping: str
     what: str  # the reason
-    pairs: int  # page x stretch pairs
+    pairs: int  # number of (page, stretch) pairs
     pages: int  # distinct pages
 
     def to_json(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from sentineld.report.heatmap import Axis
 
 @dataclass(frozen=True)
 class Boxes:
-    """N rectangles. A tensor that lives across the step's end has two."""
+    """N rectangles. A transient tensor that lives across the step's end has two."""
 
     tensor: Integers  # (N,): row of the profile's tensors
     begin: Integers  # (N,): first position on the heatmap's axis, in pages

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of a report page, as JSON values: timeline, maps, table of tensors, plan.
 
-A table of numbers is a dictionary with the type of its elements and their bytes in base64. The
-page's script decodes it into a typed array.
+Each array of numbers is a dictionary with the type of its elements and their bytes in base64. The
+page's script decodes the bytes into a typed array.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ def _map(
 ) -> dict[str, Any]:
     """The JSON values of a heatmap.
 
-    cells: indexed by [row, stretch]; 0 if no tensor is live. In a map of recorded accesses, the
-        other values are UNKNOWN_CELL if an access may have been missed, else 1. For a map of
+    cells: indexed by [row, stretch]; 0 if no tensor is live. In a map of recorded accesses, a cell
+        with live tensors is UNKNOWN_CELL if an access may have been missed, else 1. For a map of
         planned tiers, see _tier_cells().
     index: as in page_data().
     """
@@ -197,9 +197,9 @@ def _busiest(live: Floats, first: Integers) -> Integers:
 def _tier_cells(tiers: TierMap) -> Integers:
     """The number that represents each cell of the map, indexed by [row, stretch].
 
-    0: no tensor is live. 1 .. FAST_LEVELS + 1: the share of fast pages among the pages whose tier
-    is planned. CHOSEN_CELL: the kernel chooses the tier of all pages. UP_CELL is added if
-    promotions start in the stretch, and DOWN_CELL if demotions start in it.
+    0: no tensor is live. 1 .. FAST_LEVELS + 1: the share of fast pages among the row's pages whose
+    tier is planned. CHOSEN_CELL: the kernel chooses the tier of all live pages of the row. UP_CELL
+    is added if promotions of pages of the row start with the stretch, DOWN_CELL if demotions do.
     """
     live, planned = tiers.heat.live, tiers.heat.live - tiers.chosen
     share = np.divide(tiers.fast, planned, out=np.zeros_like(live), where=planned > 1e-9)

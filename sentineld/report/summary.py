@@ -95,7 +95,7 @@ def summary_lines(trace: Trace) -> list[str]:
 
 
 def _faults_line(on_tensors: dict[str, float], elsewhere: dict[str, float]) -> str:
-    """The line about page faults of one step."""
+    """The line about page faults, with their mean numbers per step."""
     by_class = ", ".join(
         f"{count:.4g} {name.replace('_', ' ')}" for name, count in on_tensors.items() if count
     )

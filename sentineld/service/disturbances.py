@@ -110,7 +110,7 @@ def _subject(row: Disturbance) -> str:
     """Names the program, kernel thread or feature of the kernel that caused a disturbance."""
     if row["deed"] == "numa_misplaced":
         return "NUMA balancing"
-    by = printable(row["by"])  # each thread chooses its name
+    by = printable(row["by"])  # untrusted: a thread can set its own name
     if by.startswith(_KERNEL_THREADS):
         return by
     program = "the process itself" if row["own"] else f"{by} (process {row['pid']})"

@@ -38,7 +38,7 @@ class SessionSnapshot:
     charged_bytes: int = 0
     peak_bytes: int = 0
     share_bytes: int | None = None  # of the shared budget; None: the session has its own budget
-    relative_slowdown: float | None = None  # predicted, relative to an equal share
+    relative_slowdown: float | None = None  # predicted slowdown / that with an equal share
     unmanaged_bytes: int = 0  # live tensor bytes outside heap and arena
     resident_bytes: Mapping[int, int] = field(default_factory=dict)  # by tier
     steps: int = 0

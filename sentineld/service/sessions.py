@@ -156,16 +156,16 @@ class Sessions:
         policy.
 
         The target is the process "pid" or, if "tree" is true, this process and its descendants. If
-        "cgroup" is given instead, the target is that cgroup; see Cgroup. Groups are managed by the
-        policy `temperature` only.
+        "cgroup" is given instead, the target is that cgroup; see observe/cgroup.py. Groups are
+        managed by the policy `temperature` only.
 
         If "fast" or "policy" is missing, a managed process keeps its current value, and any other
-        process gets the configured value. On memory and swap, the policy of a process without the
-        shim is `temperature`.
+        process gets the configured value. If the tiers are memory and swap, a process without the
+        shim gets the policy `temperature` instead of the configured policy.
 
         If the daemon has a shared budget, a process or group that is not managed yet and is
-        attached without "fast" shares this budget. "weight", "min" and "max" set its terms; see
-        Terms.
+        attached without "fast" shares this budget. "weight", "min" and "max" set the session's
+        terms for the shared budget; see Terms (plan/division.py).
         """
         fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None
         policy = str(arguments["policy"]) if arguments.get("policy") else None

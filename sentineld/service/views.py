@@ -82,11 +82,11 @@ def describe(session: Session, disturbances: Sequence[Disturbance]) -> dict[str,
 
 def describe_heat(session: HeatSession, share: Share | None) -> dict[str, Any]:
     """The entry of a session of policy `temperature` in the answer to `sentinelctl status`: the
-    fields of describe() that apply to it, and `swap`, the session's Figures.
+    fields of describe() that apply to it, and `swap`, the session's Figures (heat/figures.py).
 
     "group" is the title of the tree or the cgroup, empty for a single process. "pid" is the single
-    process, the root of a tree (see Target), or one of the processes of a cgroup (0 if the cgroup
-    has none)."""
+    process, the root of a tree (see Target.pid in heat/target.py), or one of the processes of a
+    cgroup (0 if the cgroup has none)."""
     status, figures = session.status, session.figures
     return {
         "pid": session.pid,

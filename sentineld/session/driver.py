@@ -92,7 +92,8 @@ class Driver:
 
     @property
     def recording(self) -> bool:
-        """Whether the process may be recording steps. If so, its ring must be read often."""
+        """Whether the process may be recording steps. If so, its ring of records must be read
+        often."""
         following, request = self.following, self._requests.current
         return following.recording or request is not None or self._profiling is not None
 
@@ -122,9 +123,10 @@ class Driver:
     # A turn handles everything that the process has done since the previous turn.
 
     def turn(self) -> None:
-        """Read the ring and act on its records. Raises SentinelError if the process can't be
-        managed any longer, EOFError if the process does not read its socket, ProcessLookupError if
-        the process exits during the turn, or OSError if the daemon lacks descriptors."""
+        """Read the ring of recorded steps and act on its records. Raises SentinelError if the
+        process can't be managed any longer, EOFError if the process does not read its socket,
+        ProcessLookupError if the process exits during the turn, or OSError if the daemon lacks
+        descriptors."""
         if self._process.exited():
             self.end(EXITED)
             return

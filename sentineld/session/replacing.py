@@ -83,8 +83,8 @@ class Replacing:
             self._switch(replanning)
             return False
         if self._requests.current is not None:
-            # Do not correct the plan during a request: metering and recording need the ring, and a
-            # replanning replaces the plan.
+            # Do not correct the plan during a request: metering and recording need the ring of
+            # recorded steps, and a replanning replaces the plan.
             self._following.stop_recording()
             return False
         self._attachment.settle()  # a larger budget may still be reserved for a former plan's pages

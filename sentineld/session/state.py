@@ -5,8 +5,8 @@ A session has a file NAME.json, with the parameters of its attach and a row for 
 also has a file NAME.LAYOUT.npz, with the plan and its profile. NAME is the process's pid and start
 time, so that no process inherits a plan by reusing a pid. exec() keeps the pid and the start time,
 so Resuming.begin() removes the files of an earlier program. LAYOUT is the id of the plan's layout.
-While a plan replaces another, both plans are saved; the process's control words identify the plan
-that is live.
+While a plan replaces another, both plans are saved; the process's control words, in memory that it
+shares with the daemon, identify the plan that is live.
 """
 
 from __future__ import annotations

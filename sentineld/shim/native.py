@@ -268,8 +268,8 @@ class Native:
 
     @property
     def event_fd(self) -> int:
-        """The eventfd that wakes a sleeping daemon: the shim writes to it at each boundary or, on
-        paged tiers, only when a step begins."""
+        """The eventfd with which the shim wakes a sleeping daemon: at each boundary or, on paged
+        tiers, only when a step begins."""
         return int(self._library.sentinel_event_fd())
 
     @property

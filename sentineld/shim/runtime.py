@@ -126,8 +126,9 @@ class Shim:
         except Exception as error:
             self._give_up(f"{type(error).__name__}: {error}")
         except BaseException:
-            # After an interrupt (Ctrl+C), the script may go on. But a message may have been sent in
-            # part only, or the descriptors of a lost message could be taken for a later message's.
+            # After an interrupt (Ctrl+C), the script may go on. Close the connection: a message may
+            # have been sent only in part, and the descriptors of a lost message could be taken for
+            # those of a later one.
             self._client.close()
             native.connected(False)
             raise

@@ -35,7 +35,7 @@ class Step:
 
 
 class _Charges:
-    """The time that accesses to slow pages add to a stretch; see AccessCosts."""
+    """The time that accesses to slow pages add to a stretch; see AccessCosts (model/timing.py)."""
 
     def __init__(self, scripts: Scripts, script: Script, stretch: int, world: World) -> None:
         """Compute the part of the added time that is known when the stretch begins."""
@@ -46,9 +46,10 @@ class _Charges:
         if scripts.hidden_ns is not None:
             self._hidden_ns = float(scripts.hidden_ns[stretch])
             self._hideable_ns = float(script.hideable_ns[stretch] @ world.slow)
-            # If accesses to both tiers overlap, slow accesses can shorten the stretch. So the
-            # accesses to tensors that are born later in the stretch must be counted now. Assume
-            # that these tensors will be born on the tiers that the plan gives them.
+            # If accesses to both tiers overlap, slow accesses can shorten the stretch. At a
+            # birth, it can be too late for this, because the clock may have passed the end of the
+            # shortened stretch. So count the accesses to tensors that are born later in the stretch
+            # now. Assume that these tensors will be born on the tiers that the plan gives them.
             for event in script.events[stretch] if scripts.overlap == Overlap.TIERS else ():
                 if isinstance(event, Birth):
                     self._assumed[event] = world.slow_after_birth(event.low, event.high)

@@ -18,9 +18,9 @@ On paged tiers, the world also follows these rules of the pager (docs/explanatio
   pages that are born slow under the plan, get no frame at their birth and count as slow. If the
   stretch of their birth accesses these slow pages, as many of them as fit into the free frames
   occupy these frames until the stretch ends, and are then written to the file unless they have
-  been dropped. The rest is written at once.
-- A page holds a frame until it has been written. So a stretch ends only when the pages that still
-  have to be written fit into the free frames.
+  been dropped. The rest is written immediately.
+- A page that has to be written holds a frame until it is written. So a stretch ends only when the
+  pages that still have to be written fit into the free frames.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class World:
             if faults:
                 self._used[cell] = True
             if self.fast[cell] or self.slow[cell]:
-                if faults:  # on the slow pages of a former tensor, which were not dropped
+                if faults:  # faults on slow pages that a former tensor has left here
                     self._busy_ns += int(self.slow[cell]) * busy_ns
                 continue
             pages, wanted = int(self.cells.pages[cell]), int(self.cells.born_fast[cell])
@@ -184,15 +184,16 @@ class World:
         written to the file. Then the new stretch's accesses fault on slow pages. Cells to which
         they write have no clean pages any more.
 
-        busy_ns: (C,), for each cell, the time that faults need for its touched pages, divided by
-            the number of all its pages. Each slow page of the cell adds this time.
+        busy_ns: (C,), for each cell, the time for which the faults on its touched pages read the
+            file, divided by the number of all its pages. Each slow page of the cell suspends moves
+            for this time.
         touched: (C,), share of each cell's pages that the stretch touches. After the fault, touched
             pages stay in fast memory if their promotion is queued and memory has room. The pages
             that are not touched stay slow, and their promotion stays queued.
         changed: (C,), whether the stretch writes to the cell's pages.
         back_ns: (C,), for each cell, the time to write its touched pages back to the file, divided
-            by the number of all its pages. This time is added for pages that a fault fetches but
-            that do not stay in fast memory. These pages count as slow again after the access.
+            by the number of all its pages. Pages that a fault fetches but that do not stay in fast
+            memory suspend moves for this time, too. They count as slow again after the access.
         """
         if unwritten := int(self._unwritten.sum()):
             self._busy_ns += unwritten * self.demote_ns
@@ -226,7 +227,7 @@ class World:
 
     def dropped(self, low: int, high: int) -> None:
         """Remove the pages of the cells [low, high), which the process has dropped. Cancel the
-        moves that cover only such cells."""
+        moves that cover only cells of this range."""
         self.fast_pages -= int(self.fast[low:high].sum())
         self.fast[low:high] = 0
         self.slow[low:high] = 0
@@ -428,8 +429,9 @@ class World:
         if free:
             self.clean[cell] -= pages
         else:
-            # Each page adds the mean of the times of both directions. The two times differ only on
-            # paged tiers. There, Tiers.migration_bytes_per_s is the mean of both directions, too.
+            # Each page adds the mean of the times of both directions, which differ only on paged
+            # tiers. Corrector (plan/correct.py) compares the moved bytes, divided by busy_ns, with
+            # Tiers.migration_bytes_per_s, which is also a mean of both directions.
             self.counts.busy_ns += pages * self.mean_page_ns
             if item.tier == 0:
                 self.counts.promoted_pages += pages

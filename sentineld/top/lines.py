@@ -288,7 +288,7 @@ def _field(label: str, parts: Sequence[str], width: int) -> Iterator[Line]:
 
 
 def _wrapped(parts: Sequence[str], width: int, separator: str) -> list[str]:
-    """The parts joined into lines; no part is broken."""
+    """The parts joined into lines. Each part stays on one line, and is cut if it is too long."""
     lines = [parts[0]]
     for part in parts[1:]:
         joined = f"{lines[-1]}{separator}{part}"

@@ -2,8 +2,9 @@
 """Compares the results of bench-policies with figures that papers have published.
 
 The published figures are from the papers' abstracts, from their artifacts or from third parties'
-notes (docs/policies.md). A claim is checked for each preset, over the traces for which all policies
-that the claim names have a plan.
+notes (docs/policies.md). A claim is checked for each preset. The simulated figures are those of the
+traces for which all policies that the claim names have a plan. The classes below say how a trace
+without a plan counts.
 """
 
 from __future__ import annotations

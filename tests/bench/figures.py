@@ -66,7 +66,8 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def summarise(raw: Json) -> Json:
-    """Compute the entries for those parts that were measured: instructions, steps, drain."""
+    """Compute the figures of the parts that were measured (instructions, steps, drain), and check
+    their goals."""
     found: Json = {}
     if "instructions" in raw:
         found |= _of_instructions(raw["instructions"])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluates the transfers that bench-pager has measured: computes ratios, checks the goals, and
-formats both as a table."""
+formats both as text."""
 
 from __future__ import annotations
 

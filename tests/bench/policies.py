@@ -4,9 +4,9 @@
 A benchmark cell combines one of nine traces, one of two presets and one of three fast fractions.
 Everything is simulated; only planning time is measured. Writes build/bench/policies.json, prints
 tables and draws plots. Traces come from build/bench/traces; missing ones are recorded first. If a
-policy fails in a cell, its row says why, and the run continues. After the last cell, published
-claims are checked against the rows; claims.json holds the verdicts. At the end `auto` plans a huge
-synthetic step.
+policy fails in a cell, its row says why, and the run continues. After the last cell, claims that
+papers have published are checked against the rows (claims.py); claims.json holds the verdicts. At
+the end `auto` plans a huge synthetic step.
 """
 
 from __future__ import annotations

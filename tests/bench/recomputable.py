@@ -72,8 +72,8 @@ class Classified:
 
     @property
     def recomputable_bytes(self) -> int:
-        """Bytes of the tensors that were computed again with equal results, except tensors that are
-        inputs of such a computation."""
+        """Bytes of the tensors that were computed again with equal results, except those that were
+        needed as inputs to compute other tensors again."""
         found = self._equal - self._needed
         return sum(self._kept[address].untyped_storage().nbytes() for address in found)
 

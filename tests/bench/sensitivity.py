@@ -2,9 +2,10 @@
 """Compares the policies under variants of the timing model: `python -m tests.bench.sensitivity`.
 
 Writes build/bench/sensitivity.json: a row for each trace, variant and policy, and for each variant
-the slowdowns of `auto`, of the best other policy and of the step-time bound. The key `claims` holds
-a comparison with published figures under the variant COMPUTE_BOUND. Rows have the same fields as
-those of tests.bench.policies, but their field `tiers` holds the name of the variant.
+the slowdowns of `auto`, of the best other policy and of the step-time bound. The key `claims`
+compares the results under the variant COMPUTE_BOUND with figures that papers have published. Rows
+have the same fields as those of tests.bench.policies, but their field `tiers` holds the name of the
+variant.
 """
 
 from __future__ import annotations

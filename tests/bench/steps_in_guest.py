@@ -107,7 +107,7 @@ def wait_profiled(pid: int) -> int:
 
 def one_round(trainer: Trainer, daemon: int, offset: int) -> dict[str, Any]:
     """Run plain, profiled, managed and metered steps, then detach; return the figures."""
-    # skip this step: the session may have changed its state after the step had begun
+    # skip this step: it may have begun before the detach at the end of the previous round
     trainer.wait_step()
     plain = [trainer.wait_step().seconds for _ in range(PLAIN_STEPS)]
     before = usage(daemon)

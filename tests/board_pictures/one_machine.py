@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard for one machine: a training in a guest, scraped by the guest's Prometheus."""
+"""The dashboard for one machine: a training in a guest, whose Prometheus scrapes the daemon."""
 
 from __future__ import annotations
 

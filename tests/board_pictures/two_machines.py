@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the values of the fleet's dashboard in a training of two ranks. The ranks run in two
 network namespaces of this machine, in place of two machines. Each namespace has a daemon; the
-second daemon's slow tier is slower."""
+second daemon's slow tier is slower than the first one's."""
 
 from __future__ import annotations
 

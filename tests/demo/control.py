@@ -59,7 +59,7 @@ def wait_managed(pid: int) -> dict[str, Any]:
 def planning() -> bool:
     """Whether a planning process of the daemon runs."""
     for process in Path("/proc").glob("[0-9]*"):
-        # A process that has exited has no file or an empty one.
+        # After a process has exited, its file `cmdline` is missing or empty.
         with contextlib.suppress(OSError):
             if PLANNER in (process / "cmdline").read_bytes().split(b"\0"):
                 return True

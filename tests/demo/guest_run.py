@@ -160,8 +160,9 @@ def configure_tiers(dilation: float) -> dict[str, float]:
 def run_sentineld(budget_bytes: int) -> None:
     """Manage the training; meter it while its pages move, then time it.
 
-    Metering comes first, because the daemon may correct its plan during the timed steps. In these
-    steps, the plugin keeps its clock, and moves take 10 to 20 times as long in the guest's time.
+    Metering comes first, because the daemon may correct its plan during the timed steps: while the
+    plugin keeps its clock, moves take 10 to 20 times as long in the guest's time, which the daemon
+    measures.
     """
     with limited(POLICY, budget_bytes) as run:
         trainer = run.trainer

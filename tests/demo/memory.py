@@ -110,8 +110,8 @@ def compact() -> None:
 def fix_watermarks() -> None:
     """Fix the watermarks and the size of the per-CPU page lists.
 
-    Call restrict_huge_pages() first: it makes the kernel raise min_free_kbytes (mm/khugepaged.c),
-    which this function then sets.
+    Call restrict_huge_pages() earlier: it makes the kernel raise min_free_kbytes (mm/khugepaged.c),
+    and a call afterwards would replace the value that this function sets.
     """
     _VM.joinpath("min_free_kbytes").write_text(str(MIN_FREE_BYTES >> 10))
     _VM.joinpath("watermark_boost_factor").write_text("0")

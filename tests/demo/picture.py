@@ -51,7 +51,8 @@ def _residency(axes: pyplot.Axes, report: Report) -> None:
 
 
 def _times(axes: pyplot.Axes, report: Report) -> None:
-    """Draw the median of the runs' medians as a bar, and each timed step as a short line."""
+    """Draw each policy's step time (the median of its runs' medians) as a bar, and each timed step
+    as a short line."""
     for place, policy in enumerate(POLICIES):
         runs = runs_of(report, policy)
         median = statistics.median(step_seconds(run) for run in runs)

@@ -106,8 +106,8 @@ def time_steps(policy: str, trainer: Trainer) -> list[float]:
     """The seconds of TIMED_STEPS steps under a policy; call this when a step has just ended.
 
     With the plugin, the seconds are those of the modelled clock (see prices.py). The plugin
-    recognises tensors by virtual address, so it also counts accesses of other processes at these
-    addresses.
+    recognises tensors by virtual address, so it counts other processes' accesses at these addresses
+    as accesses to tensors, too.
     """
     counted = request("count", tensors=memory.tensor_ranges(trainer.pid)) == "ok"
     # Do not time the step during which the clock began to run.

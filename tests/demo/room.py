@@ -58,7 +58,7 @@ class Balloon:
         return reply
 
     def end(self) -> None:
-        """Free all memory and wait for the exit."""
+        """Let the balloon free its memory and exit; wait for the exit."""
         self._process.communicate()
 
 

@@ -114,9 +114,9 @@ class MarkovText:
 
 
 class Clock:
-    """Reads a time in seconds from the memory of a device.
+    """A clock in the memory of a device, read in seconds.
 
-    The first eight bytes of the memory are a time in picoseconds. Without a device, the time is
+    The first eight bytes of the memory are the time in picoseconds. Without a device, the time is
     that of the operating system.
     """
 

@@ -152,8 +152,8 @@ class Daemon:
 
     def _hello(self, link: ShimLink) -> Any:
         receive = self._table.hello(link)
-        # The fuzz target needs all sessions of an input. The table keeps only the newest of them,
-        # because they all belong to this process.
+        # The fuzz target needs all sessions of an input. The table holds one session per process,
+        # and all these sessions belong to this process, so the table keeps only the newest.
         self.sessions.append(receive.__self__)  # type: ignore[attr-defined]
         return receive
 

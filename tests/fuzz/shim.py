@@ -2,9 +2,10 @@
 """Fuzzes the shim's end of the registration protocol.
 
 This process trains a small model with the real shim, hooks and C library. The input is the daemon's
-actions between steps: bytes and frames (each a length and as many bytes) with descriptors, layouts,
-words of the control segment (memory that the shim shares with the daemon). The losses must equal
-those of the same training without a daemon, bit for bit, and no descriptor may leak.
+actions between steps: sending bytes and frames (each a length and as many bytes) with descriptors,
+sending layouts, and writing words of the control segment (memory that the shim shares with the
+daemon). The losses must equal those of the same training without a daemon, bit for bit, and no
+descriptor may leak.
 
 Not covered: the module's epoch fd, and the use of the userfaultfd that the shim sends.
 """

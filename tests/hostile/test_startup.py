@@ -80,7 +80,7 @@ def trap() -> Iterator[Path]:
 
 
 def be_managed(say: Say, shims: str, control: str) -> None:
-    """Train until the daemon, in a child process, has made a plan or has failed to make one."""
+    """Train until a child process of the daemon has made a plan or has failed to make one."""
     training = ToyTraining(Path(shims))
     pid = os.getpid()
 

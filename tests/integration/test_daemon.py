@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real daemon and CLI on this machine, without a second tier or the module.
+"""The real daemon and CLI on this machine, without a second tier or the kernel module.
 
-Tests that need a second tier or the module run in the guest (tests/vm). Here every refused command
-must print one line, exit with the status of its error code and leave the daemon's state unchanged.
+Tests that need a second tier or the module run in the guest (tests/vm). The tests in this file
+check that every refused command prints one line, exits with the status of its error code and leaves
+the daemon's state unchanged.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ def test_steps_of_varying_sizes_follow_one_plan(tmp_path: Path, kind: str) -> No
     if kind == "sizes":
         # Each of a layer norm's statistics takes 4 bytes for each of a sample's 24 tokens (see
         # train.py). With at most 42 samples in a batch, this is less than 4 KiB, and the shim does
-        # not see the allocation. The sizes lie on both sides of this limit.
+        # not see the allocation. Two of these batch sizes are below this limit, two above it.
         sizes = ("--sizes", "36", "40", "44", "48")
         run = ManagedRun(tmp_path, "transformer", *sizes, alone=REST)
     else:

@@ -97,8 +97,8 @@ def test_a_zram_device_of_an_impossible_size_is_removed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def hierarchies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Makes folders take the place of the hierarchies of cgroups. In v2, child cgroups have no
-    controllers."""
+    """Makes folders take the place of the hierarchies of cgroups. The folder for v2 gives child
+    cgroups no controllers."""
 
     def mount(*versions: str) -> None:
         own, mounts = tmp_path / "self", ""

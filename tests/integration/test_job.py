@@ -104,7 +104,7 @@ def test_the_ranks_of_a_job_are_known_and_the_straggler_is_behind(
         held.touch()
         said = [agent.communicate(timeout=PATIENCE_S) for agent in agents]
     # Each rank prints its result when it ends. The agents' exit statuses are not checked: one
-    # agent serves the store of both, and if it ends first, the other agent fails.
+    # agent serves torchrun's key-value store for both, and if it ends first, the other agent fails.
     results = sorted(out.split() for out, _ in said)
     assert [rank for rank, *_ in results] == ["0", "1"], said
     assert results[0][1] == results[1][1]

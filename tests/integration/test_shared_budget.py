@@ -44,7 +44,8 @@ def started(daemon: Daemon, kind: str, stack: ExitStack) -> ManagedRun:
 
 def managed(runs: list[ManagedRun]) -> list[dict[str, Any]]:
     """The status of the sessions if all are managed and each has its share and its curve, else an
-    empty list. Checks that the budgets never exceed the shared budget."""
+    empty list. Checks that neither the budgets nor the charged bytes add up to more than the shared
+    budget."""
     found = [run.status() for run in runs]
     assert sum(one["budget_bytes"] for one in found) <= SHARED
     assert sum(one["charged_bytes"] for one in found) <= SHARED

@@ -73,7 +73,7 @@ def attach(daemon: Daemon, running: Program, fast: str = str(BUDGET_BYTES)) -> d
 
 
 def session(daemon: Daemon, running: Program) -> dict[str, Any]:
-    """The session of the process. A busy daemon may answer late."""
+    """The session of the process. Waits up to PATIENCE_S, because a busy daemon may answer late."""
     sessions: list[dict[str, Any]] = request(daemon.control, "status", PATIENCE_S)["sessions"]
     return next(one for one in sessions if one["pid"] == running.process.pid)
 

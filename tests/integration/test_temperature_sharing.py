@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `temperature`: sessions that share the shared budget, alone and with trainings."""
+"""Policy `temperature`: processes, process trees and cgroups that share the shared budget."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def attach(daemon: Daemon, *target: str) -> dict[str, Any]:
 
 
 def sessions(daemon: Daemon, running: Sequence[Program]) -> list[dict[str, Any]]:
-    """The sessions of the programs. Checks that the budgets never exceed the shared budget."""
+    """The sessions of the programs. Checks that all budgets add up to at most the shared budget."""
     found = request(daemon.control, "status", PATIENCE_S)["sessions"]
     assert sum(one["budget_bytes"] for one in found) <= SHARED
     return [next(one for one in found if one["pid"] == each.process.pid) for each in running]

@@ -116,7 +116,7 @@ class Trainer:
         )
 
     def finish(self) -> None:
-        """Record the beginning of one more step, which ends the last step of the training."""
+        """Record the beginning of one more step; this record ends the training's last step."""
         self.step += 1
         self.epoch += 1
         self.record(self.epoch if self.epochs else 0, self.step, 0, Event.STEP)

@@ -47,8 +47,8 @@ def test_moves_are_attributed_to_the_process_that_made_them(report: dict[str, An
     found = report["foreign_moves"]
     theirs = {"by": "python3", "own": False, "deed": "syscall_or_cpuset"}
     assert pages(found["rows"], **theirs, from_node=0, to_node=1) == 292
-    # 8 of the 300 pages that the process tries to move are pinned (inside/disturbances.py); the
-    # kernel tries to move each pinned page several times
+    # inside/disturbances.py starts a helper process, which tries to move 300 pages. 8 of them are
+    # pinned; the kernel tries to move each pinned page several times.
     kept = pages(found["rows"], "kept", **theirs, from_node=0, to_node=0)
     assert kept >= 8
     assert kept % 8 == 0
@@ -61,9 +61,9 @@ def test_moves_are_attributed_to_the_process_that_made_them(report: dict[str, An
 
 def test_moves_are_counted_by_direction(report: dict[str, Any]) -> None:
     rows = report["foreign_moves"]["after_tool"]
-    # migratepages moves back the pages on node 1, among them the 300 that inside/disturbances.py
-    # itself has moved there, and the 292 that the other process has moved there (300 except 8
-    # pinned ones)
+    # migratepages moves back all pages on node 1. Among them are the 300 that
+    # inside/disturbances.py has moved there itself, and the 292 that its helper process has moved
+    # there (300 except 8 pinned ones).
     assert pages(rows, by="migratepages", from_node=1, to_node=0) >= 592
     assert pages(rows, by="migratepages", from_node=0) == 0
 

@@ -69,7 +69,7 @@ REMAINING = {"/etc/prometheus/sentineld.rules.yml"}
 
 
 def snapshot(guest: Guest) -> set[str]:
-    """The files and folders of the guest."""
+    """The guest's files and folders, except those that match NOT_COMPARED."""
     found = guest.run("find / -xdev", timeout=COMMAND_S).stdout.splitlines()
     return {path for path in found if not NOT_COMPARED.match(path)}
 

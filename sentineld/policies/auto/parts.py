@@ -26,8 +26,8 @@ size of huge pages for which plan/huge.py aligns tensors."""
 
 
 def levels(groups: Groups, fast_pages: Floats) -> Integers:
-    """(S, G): number of fast pages, rounded down to a multiple of the group's grain unless the
-    whole group is fast."""
+    """(S, G): fast_pages (see Solution in policies/lp/problem.py), rounded down to multiples of
+    each group's grain; no rounding where the whole group is fast."""
     grain = np.maximum(np.ceil(groups.pages * GRAIN_SHARE), GRAIN_PAGES).astype(np.int64)
     grain = np.minimum(grain, np.maximum(groups.pages, 1))
     whole = np.floor(fast_pages + 1e-3).astype(np.int64)

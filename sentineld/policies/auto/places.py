@@ -48,7 +48,8 @@ def lay_out(profile: Profile, births: Births) -> Layout:
     """Place the tensors in a layout without waits.
 
     If a tensor is born fast or is moved, its pages are dropped when it dies, so that dead pages
-    take no fast memory.
+    take no fast memory. Later, keep() (plan/keep.py) removes the drops of pages for which memory
+    has room.
     """
     page, pages = profile.page_bytes, tensor_pages(profile)
     slots = np.zeros(profile.slot_count, SLOT_DTYPE)
@@ -111,7 +112,7 @@ def _reusing(profile: Profile, births: Births, rows: Integers) -> tuple[Integers
 
 def _lines(profile: Profile, tensors: Integers) -> list[Integers]:
     """Divide the tensors into sets. The tensors of a set are placed across the same line between a
-    fast and a slow region, so no two of them are alive together."""
+    fast and a slow region, so no two of them may be alive together."""
     birth = profile.tensors["birth_event"].astype(np.int64)
     death = profile.tensors["death_event"].astype(np.int64)
     lines: list[list[int]] = []

@@ -197,7 +197,7 @@ class _Planner:
 
 def _fixed(groups: Groups, capacity_pages: int) -> Floats:
     """A substitute for Solution.fast_pages if the solver finds no solution: the persistent tensors
-    that gain most per page are fast for the whole step."""
+    that save most time per fast page are fast for the whole step, as far as they fit."""
     fast = np.zeros(groups.cost_ns.shape)
     left = max(capacity_pages, 0)
     for at in np.argsort(-groups.cost_ns.sum(axis=0), kind="stable").tolist():

@@ -5,15 +5,15 @@ For each tensor, the step-time bound with recomputation (policies/bounds/recompu
 alternatives: to keep the tensor, to move it, and to drop it and compute it again. The relaxed step,
 which is the optimum of the bound's linear program, may recompute a share of a tensor, or a tensor
 whose inputs are dropped; a real step cannot. Therefore, one set of whole recomputations is derived
-from the relaxed step for each value of SHARES. A recomputation is a candidate for the set if the
-relaxed step makes at least this share of it. The candidates that save most time at the bound's
-prices (the dual values of its program) are chosen first. A candidate that cannot be made together
-with the chosen ones (see compatible() in candidates.py) is left out. For each set, `auto` plans the
-changed step. The set with the shortest simulated step is kept. The empty set is tried, too, so the
-step is not longer than that of `auto`.
+from the relaxed step for each value of SHARES. The candidates for a value's set are the
+recomputations of which the relaxed step makes at least this share. The candidates that save most
+time at the bound's prices (the dual values of its program) are chosen first. A candidate that
+cannot be made together with the chosen ones (see compatible() in candidates.py) is left out. For
+each set, `auto` plans the changed step. The set with the shortest simulated step is kept. The empty
+set is tried, too, so the step is not longer than that of `auto`.
 
-The policy shows how much time recomputation would save. No daemon can carry out such a plan: see
-docs/policies.md.
+The policy shows how much time recomputation would save. It runs in the simulator only, because the
+daemon cannot make a process recompute tensors: see docs/explanation/recomputation.md.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 If a page is kept after its tensor's death, the next tensor that is born on it causes no page fault.
 But there is little room for dead pages, and no room when a step's live bytes are at their peak. To
 make the most of this room, tensors are placed in the order of their births, and each tensor is
-placed where the fewest of its pages are absent. This imitates an allocator that keeps a list of the
-resident pages. With the same fast memory, this placement causes fewer page faults than packing. It
-takes more address space, but address space costs nothing.
+placed where the fewest of its pages are absent. This imitates an allocator that prefers free pages
+that are still resident. With the same fast memory, this placement causes fewer page faults than
+packing. It takes more address space, but address space costs nothing.
 """
 
 from __future__ import annotations

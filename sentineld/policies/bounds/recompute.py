@@ -13,8 +13,9 @@ the step-time bound, and the following:
   that the segment uses internally need no room.
 
 On paged tiers, the program ignores that a recomputation's faults on its inputs can fetch pages that
-a promotion keeps. The bound holds nevertheless if a promotion takes no longer than the read that
-the fault makes, so unless the configured migration_bytes_per_s is less than the disk's bandwidth.
+a promotion keeps (policies/lp/fetched.py). The bound holds nevertheless if a promotion takes no
+longer than the read that the fault makes, that is, unless the configured migration_bytes_per_s is
+less than the disk's bandwidth.
 
 The first program has no options. Each further program adds the options that save time at the prices
 (dual values) of the program before it. If no such option is left, it adds positions at which groups

@@ -4,9 +4,10 @@
 A page that was fetched from the file and has not been written since is clean: its demotion takes no
 time. A stretch that writes to a group makes all pages of the group dirty. A position is a stretch
 of a group's lifetime, numbered from the birth. A change is a position after which the group may
-change its tier; a segment is the part of the lifetime between two changes. Pages are demoted only
-at the end of a segment. The program therefore counts clean pages only in segments in which no
-stretch writes to the group.
+change its tier; a segment is the part of the lifetime between two changes. Pages are promoted and
+demoted only between segments, so pages to which a stretch writes are still dirty at the end of its
+segment. The program therefore counts clean pages only in segments in which no stretch writes to the
+group.
 """
 
 from __future__ import annotations

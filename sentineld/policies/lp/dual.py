@@ -48,7 +48,8 @@ def lower_bound(
 
     limits: limits with `generous` set.
     prices: negative prices count as 0; the price of a moved page is capped at the time that its
-        promotion takes, and the price of a kept page at the price of a moved one.
+        promotion takes, and the price of a kept page at the price of a moved page minus the price
+        of its room.
     options: recomputations that a step may choose. At given prices, the cost of a share of an
         option is proportional to the share. So each option is taken either completely or not at
         all.
@@ -78,8 +79,8 @@ def lower_bound(
     # 1 ns of the stretch.
     hidden = np.clip(prices.hidden, 0.0, weight)
     cost = groups.direct_ns * weight[stretch] + groups.hideable_ns * hidden[stretch]
-    # While accesses (on paged tiers: faults) use the slow tier, moves cannot use it. Charge this
-    # time at the price of moves.
+    # busy_ns is the time in which moves cannot use the slow tier, because accesses (on paged tiers:
+    # faults) use it. Charge this time at the price of moves.
     cost += groups.busy_ns * moves[stretch] / limits.promote_ns
     at_points, held = np.zeros((count, many)), np.zeros((count, many))
     for group, (point, at) in enumerate(groups.lived_points):
@@ -105,7 +106,7 @@ def lower_bound(
     lives: Lives | CleanLives
     clean = np.zeros(many, np.bool_)
     if groups.paged:
-        # A clean page that is demoted frees its room immediately, without a move.
+        # The demotion of a clean page takes no time and frees the page's room immediately.
         at_boundary = np.where(
             (position > 0) | groups.persistent[None, :], boundaries[stretch], 0.0
         )

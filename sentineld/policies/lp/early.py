@@ -20,7 +20,7 @@ stretches take more or less time than profiled."""
 
 
 def early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
-    """The cost that EARLY_WORTH adds to the objective at each position of a group's lifetime.
+    """The cost that EARLY_WORTH gives to a fast page at each position of a group's lifetime.
 
     The unit is the time that a move takes or the time that one use of a slow page costs, whichever
     is less.
@@ -45,8 +45,8 @@ def early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
         low, high = (np.minimum(whole[inside + late], whole[-1]) for late in (0, 1))
         share = 2 * EARLY_WORTH * (high - low) / span
         first = (low + high) / 2 < whole[begin + 1] + span / 2
-        # After the last use of a transient group, fast pages only have a cost, because no use
-        # follows.
+        # After the last use of a transient group, fast pages have a cost but no credit, because no
+        # use follows.
         first |= (not groups.persistent[at]) & (end == length)
         found[inside % length] += np.where(first, share, -share)
     return found

@@ -7,8 +7,8 @@ again; see World.accessed() in simulate/world.py. These are the kept pages. The 
 for the kept pages of each change in a stretch that uses the group, except in the stretch of a
 transient group's birth. (A change is a position after which the group may change its tier; see
 Changes in problem.py.) Kept pages are a part of the pages that are promoted at the change, and at
-most the touched share of the pages that are slow before it. They are fast from the beginning of the
-stretch on, so they need room then, unlike other promoted pages.
+most the touched share (Groups.touched) of the pages that are slow before it. They are fast from the
+beginning of the stretch on, so they need room in the whole stretch, unlike other promoted pages.
 """
 
 from __future__ import annotations

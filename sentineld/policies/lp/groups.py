@@ -207,8 +207,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     touched = np.zeros(cost.shape)
     if generous and timing.paged:
         touched = by_position(profile, touched_pages(profile)) / np.maximum(pages, 1)
-        # Faults fetch a newborn tensor's pages only if a former tensor's pages were not dropped. If
-        # a promotion then keeps such pages, they count as born fast in the program.
+        # Faults fetch a newborn tensor's pages only if these pages were not dropped at the death of
+        # an earlier tensor. If a promotion then keeps them, they count as born fast in the program.
         touched[0, transient(profile)] = 0.0
     matters = (cost.any(axis=0) | direct.any(axis=0) | hideable.any(axis=0)) & (pages > 0)
     if not generous:
@@ -278,8 +278,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
 def _of_members(
     values: Floats, members: tuple[Integers, ...], reduce: Callable[..., Floats]
 ) -> Floats:
-    """(S, G): the members of a group have equal costs, but can differ in other values. Reduces
-    these to one value for each group and position.
+    """(S, G): one value for each group and position, reduced from the values of the group's
+    members, which can differ (only the members' costs are equal).
 
     values: (S, T), one value for each position of each tensor's lifetime.
     reduce: np.min, np.mean or np.max.

@@ -117,7 +117,7 @@ class Prices:
     and that a promotion keeps (fetched.py); 0 where the program has no such column."""
 
     def for_groups(self, which: Integers, many: int) -> Prices:
-        """The prices for a problem of `many` groups, if the program had only the groups `which`."""
+        """Convert prices of a program with only the groups `which` to prices for `many` groups."""
         kept = np.zeros((len(self.kept), many))
         kept[:, which] = self.kept
         return replace(self, kept=kept)

@@ -372,7 +372,7 @@ class _Program:
         """Add the rows and columns for the time of slow accesses that the stretches do not hide.
 
         hidden: (S,), the time that each stretch hides. most: the limits of all rows; this method
-        sets the limits of the rows that it adds.
+        sets the limits of the rows that it adds and, in a generous program, of the savings' rows.
 
         Returns (S,), the time to add to all_slow, which is the time of each stretch if everything
         is slow. In a generous program, the added time is the time that is not hidden. In a plan's

@@ -169,7 +169,7 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
     gain[:, 0, 1, 0] = np.where(fixed, -IMPOSSIBLE, gains.enter)
     gain[:, 1, 1, 0] = np.where(alive, gains.stay, 0.0)
 
-    # The largest total gain of the current position and all later ones. Index: [state at the
+    # The largest total gain of the current position and all later ones. Index: [state before the
     # current position, state in which the life begins, chunk].
     most = np.zeros((2, 2, many))
     most[0, 1, persistent] = most[1, 0, persistent] = -IMPOSSIBLE

@@ -61,7 +61,7 @@ class Gap(NamedTuple):
 
     @property
     def round_trip(self) -> bool:
-        """Whether the gap is long enough to swap the tensor out and back in."""
+        """Whether the gap has at least two positions: one to swap out, and one to swap back in."""
         return self.out[0] != self.back[-1]
 
 

@@ -12,7 +12,7 @@ Adapted to memory tiers: transfers in both directions share the time of a stretc
 between two stretches that use the tensor, not between two single accesses. Recomputation is left
 out, because a memory policy can't recompute a tensor. Gaps without free time, for which the
 original considers recomputation, are therefore not used. The feedback from running steps is left
-out, too. If a transfer is still in flight when its tensor is accessed, the original starts this
+out, too: if a transfer is still in flight when its tensor is accessed, the original starts this
 transfer earlier in the next step, by 5 % of the transfer's time. Here, a plan is made for each
 value of EARLIER, which applies to all transfers, and the best plan is used. `capuchin` never
 accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the error

@@ -13,7 +13,7 @@ begins. On paged tiers, the stretch's accesses fault and wait for these pages; u
 evicted without a write. On other tiers, the pages are accessed in slow memory while they move. The
 demotions that make room for these pages and for births begin when the stretch begins, not at the
 fault. In this file, a block is one of the simulator's cells; blocks are read ahead as a whole. The
-published size of the read-ahead is not known; several sizes are tried.
+sources do not give the size of the read-ahead, so several sizes are tried.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ which halves their transfers. Here, a page keeps its content and its size on bot
 with the error "infeasible as published"; parameters and optimizer state are never offloaded, so
 they have to fit, too. `flashneuron+slow` is our extension: it makes tensors slow for their whole
 lives, beginning with those that cost least per freed page, until the others fit into fast memory.
-The policy tries all values in LEAST_BYTES and keeps the plan with the shortest predicted step.
+Each of the two policies tries all values in LEAST_BYTES and keeps the plan with the shortest
+predicted step.
 """
 
 from __future__ import annotations

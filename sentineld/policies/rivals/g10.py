@@ -14,8 +14,8 @@ Adapted to memory tiers: there is one slow tier (the artifact's host memory; no 
 both directions share the time of a stretch, and stretches replace kernels. `g10` never accesses
 slow memory, as on a GPU. If it can't make everything fit, it fails with the error "infeasible as
 published". `g10+slow` is our extension: it makes tensors slow for their whole lives, beginning with
-those that cost least per freed page, until the others fit into fast memory. The policy tries all
-values in DELTAS and keeps the plan with the shortest predicted step.
+those that cost least per freed page, until the others fit into fast memory. Each of the two
+policies tries all values in DELTAS and keeps the plan with the shortest predicted step.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class HintFaults:
         self._before_ns = observation.now_ns
         rising = np.flatnonzero(self._rising)
         if observation.now_ns - self._scanned_ns >= self._scan_ns:
-            # Cancel the promotions that are not complete by the next scan.
+            # Start a scan. This tick is the last that requests the promotions not yet complete.
             self._rising[:] = False
             self._scanned_ns = observation.now_ns
             armed = np.isnan(self._hinted_ns) & (observation.slow > 0)

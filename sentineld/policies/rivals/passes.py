@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The passes of a step, as the swapping policies see them: forward, backward and optimizer, their
-layers, and the gaps of the tensors that the forward pass saves for the backward pass."""
+"""The passes of a step (forward, backward, optimizer) as the swapping policies see them, the layers
+of the step, and the gaps of the tensors that the forward pass saves for the backward pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class Pass:
     layer: Integers  # (S,): the layer of each stretch
     begin: Integers  # first stretch of each layer
     backward: int  # first stretch of the backward pass; S if there is none
-    heavy: Mask  # whether each layer, of either pass, is treated as a convolution
+    # Whether each layer, forward or backward, is heavy (layers_of()). Heavy layers are treated as
+    # vDNN treats convolutions, or as SuperNeurons treats checkpoints.
+    heavy: Mask
 
 
 def layers_of(profile: Profile) -> Pass:

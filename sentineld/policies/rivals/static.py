@@ -8,7 +8,7 @@ accesses and stays within the budget at every moment of the step. Persistent ten
 The solver HiGHS solves the program to within GAP of the optimum or until TIME_LIMIT_S seconds have
 passed. If the chosen tensors, once packed, take more memory than the budget, the program is solved
 again with less room. Unless the time limit ends the search, no fixed placement of the step's
-tensors is better by more than GAP plus the loss from packing.
+tensors is better than the result by more than GAP plus the loss from packing.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ between its last use in the forward pass and its first use in the backward pass.
 swapped out right after its last use, because the plan is made in advance; the original begins the
 offload only when memory is full, and the training waits for it. The original also waits for a
 prefetch that is late. Here, the process does not wait for promotions at boundaries, so the prefetch
-begins earlier if the bandwidth does not suffice; a gap that is too short for its transfers is not
-used. Every plan includes the liveness analysis: a tensor is dropped when it dies.
+begins earlier if the bandwidth does not suffice; a gap between two uses is not used for a swap if
+it is too short for both transfers. Every plan includes the liveness analysis: a tensor is dropped
+when it dies.
 
 Left out: recomputation, because a memory policy can't recompute a tensor. So the outputs of layers
 that are not checkpoints can only stay fast (mode CHECKPOINTS) or be treated like those of
@@ -68,7 +69,7 @@ class SuperNeurons(SwappingPolicy):
 
 
 def relieve(book: Book, mode: Mode) -> None:
-    """In each stretch whose fast pages exceed the budget, swap out the least recently used
+    """For each stretch whose fast pages exceed the budget, plan swaps of the least recently used
     outputs."""
     layers = layers_of(book.profile)
     left = [
@@ -95,9 +96,9 @@ def idle_for(book: Book, gap: Gap, stretch: int) -> int:
 
 
 def prefetch_at(book: Book, gap: Gap, layers: Pass) -> int:
-    """The position (see Gap) at which the swap-in begins. Of the checkpoints that the backward pass
-    executes before the layer of the gap's second use, this is the beginning of the last one. If
-    there is no such checkpoint, it is the beginning of the backward pass."""
+    """The position (see Gap) at which the swap-in begins. It is the beginning of a checkpoint: the
+    last one that the backward pass executes before the layer of the gap's second use. If there is
+    no such checkpoint, the position is the beginning of the backward pass."""
     user = int(layers.layer[book.stretch(gap, gap.until)])
     begins = layers.begin
     ordinals = np.arange(len(begins))

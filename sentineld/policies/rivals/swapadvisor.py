@@ -18,10 +18,10 @@ taken. The order of operators is fixed by the training and cannot be changed her
 genes for this order, there are genes for the placement, which decide for each tensor whether it may
 be a victim. The planner ignores addresses: memory cannot fragment, and a pool is an amount of
 memory, not an address range. This amount is the largest number of the pool's pages that one stretch
-uses, plus a part of the remaining budget in proportion to the pool's other live pages. All
-transfers of a plan fit into the bandwidth, so no wait has to be simulated. The fitness is the time
-of slow accesses. If slow memory can't be accessed, the fitness is the number of pages in excess of
-the budget, integrated over time.
+uses, plus a part of the remaining budget, which is divided among the pools in proportion to their
+other live pages. All transfers of a plan fit into the bandwidth, so no wait has to be simulated.
+The fitness is the time of slow accesses. If slow memory can't be accessed, the fitness is the
+number of pages in excess of the budget, integrated over time.
 
 The original searches for about an hour. Here, a search evaluates at most EVALUATIONS plans, fewer
 for large steps (WORK), with a fixed seed.
@@ -103,7 +103,7 @@ class SwapAdvisor(SwappingPolicy):
 
 @dataclass(frozen=True)
 class Step:
-    """The planner's data about a step: N tensors with G gaps."""
+    """The planner's data about a step: N tensors with G gaps (see Gap in swaps.py)."""
 
     book: Book  # without swaps
     cost_ns: Floats  # (T,): time that each tensor costs if it is slow
@@ -205,7 +205,7 @@ class Step:
         taken: list[int] = []
         # For each gap: a swap in this gap makes room only in stretches whose distance to the next
         # use lies in the range from `last` to `first`. Each added swap can only lengthen the
-        # transfers of later swaps, so these ranges only shrink.
+        # transfers of the swaps that are added after it, so these ranges only shrink.
         first, last = (np.array([gap.until - gap.since for gap in self.gaps]), np.zeros(len(left)))
 
         def swap_out(at: int, stretch: int | None) -> None:

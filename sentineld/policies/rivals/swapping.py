@@ -38,7 +38,8 @@ from sentineld.policies.shares import page_moves_ns
 class SwappingPolicy(ABC):
     """A policy that makes a plan for each value in `sweep` and each book of opened_books(), and
     keeps the plan with the shortest predicted step. For each plan, the policy chooses swaps and
-    adds them to the book until all tensors fit or no remaining gap makes room."""
+    adds them to the book until all tensors fit or no remaining gap (the time between two uses of a
+    tensor; see Gap in swaps.py) makes room."""
 
     name: str
 
@@ -58,7 +59,7 @@ class SwappingPolicy(ABC):
 
     @abstractmethod
     def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
-        """Add swaps to the book until everything fits or no remaining gap makes room.
+        """Add swaps to the book until everything fits or no swap in a remaining gap makes room.
 
         value: one of `sweep`. Returns a text that states this value, for the plan's notes.
         """
@@ -107,9 +108,10 @@ def opened_books(
 ) -> Iterator[tuple[Book, tuple[str, ...]]]:
     """Yield the books from which a policy makes plans, and notes on each of them.
 
-    If the short-lived tensors exceed the budget, there is a book for each of SHORT_SHARES. If page
-    births take time, there are also books in which short-lived tensors lie in a pool: their births
-    then take no time, as in an allocator that keeps freed memory, but the pool takes more room.
+    If the short-lived tensors exceed the budget, there is a book for each of SHORT_SHARES
+    (swaps.py). If page births take time, there are also books in which short-lived tensors lie in a
+    pool: their births then take no time, as in an allocator that keeps freed memory, but the pool
+    takes more room.
 
     Raises SentinelError if the short-lived tensors exceed the budget and accesses_slow is not set.
     """

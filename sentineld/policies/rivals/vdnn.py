@@ -14,12 +14,12 @@ convolutions matter because they take the most time, during which a transfer can
 treats a layer as a convolution if the layer is heavy, that is, if it takes at least the mean time
 of the forward pass's layers. A tensor is offloaded right after its last use in the forward pass
 instead of during this use, because the swaps of the book (swaps.py) lie between two uses. So the
-offload begins in the rest of the layer or, if this use ends the layer, in the next layer. The layer
-that follows the offload's layer does not start before the offload is complete. The original also
-waits for a prefetch that is late. Here, the process does not wait for promotions at boundaries, so
-the prefetch begins earlier if the bandwidth does not suffice; an input that cannot be prefetched in
-time is not offloaded. The choice of convolution algorithms, the other part of `dyn`, is left out,
-because a memory policy can't make it.
+offload begins in the rest of the layer of this use or, if this use ends the layer, in the next
+layer. The layer after the one in which the offload begins does not start before the offload is
+complete. The original also waits for a prefetch that is late. Here, the process does not wait for
+promotions at boundaries, so the prefetch begins earlier if the bandwidth does not suffice; an input
+that cannot be prefetched in time is not offloaded. The choice of convolution algorithms, the other
+part of `dyn`, is left out, because a memory policy can't make it.
 
 `vdnn` never accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the
 error "infeasible as published". `vdnn+slow` is our extension: if not all tensors fit into fast

@@ -10,8 +10,8 @@ in the other. Twin-flow (ZeRO-Offload++) leaves a share of the optimizer to the 
 Adapted to memory tiers: gradients are born on the slow tier, and the optimizer accesses them and
 its state there. So writes of the backward pass to slow memory replace the transfer of gradients,
 and no tensor moves. A persistent tensor is optimizer state if only optimizer stretches access it.
-All other persistent tensors are parameters; they stay fast while the optimizer runs, too, because
-there is one copy of each. A profile does not say which gradients and state belong together, so
+All other persistent tensors are parameters; they stay fast even while the optimizer runs, because
+there is only one copy of each. A profile does not say which gradients and state belong together, so
 twin-flow's share is applied to the gradients and to the state separately, in the order of the
 profile.
 

@@ -31,7 +31,8 @@ class _Judged(NamedTuple):
     """An interval length with its schedule and the value of this schedule."""
 
     saved_ns: float  # time that a step saves, compared with a step in which all chunks are slow
-    served: float  # page accesses served fast in a step, if the process does not wait
+    # Page accesses served fast in a step if the process does not wait for late promotions.
+    served: float
     interval: Interval
     schedule: IntervalSchedule
 
@@ -102,8 +103,9 @@ def _best(items: Items, room: float, moves: Floats, judge: _Judge) -> tuple[_Jud
     for one in reversed(_lengths(Constraints(items, room, moves), len(moves))):
         tried += 1
         judged = judge(one, scheduler.schedule(one.stretches))
-        # Two lengths can save the same time, because the timing model charges nothing for small
-        # tensors. In this case, the number of accesses served fast decides.
+        # Two lengths can save the same time although one of them serves more accesses fast, because
+        # the timing model charges nothing for small tensors. In this case, the number of accesses
+        # served fast decides.
         if best is None or judged[:2] > best[:2]:
             best = judged
         if judged.served >= accesses:

@@ -41,7 +41,8 @@ class History:
         """Add a scan.
 
         units: (N,), the units that the scan examined; the others keep their history.
-        accessed, written: (N,), whether the scan found the accessed and the dirty bit set.
+        accessed, written: (N,), whether the scan found the accessed bit set, and whether it found
+            the dirty bit set.
         """
         self._accessed.push(units, accessed)
         self._written.push(units, written)
@@ -74,7 +75,8 @@ class _Bits:
     def push(self, units: Mask, found: Mask) -> None:
         new = found[units]
         old = self._bits[units]
-        # Keep the number of ones up to date, because numpy.bitwise_count() needs numpy 2.0.
+        # The number of ones is stored and updated, because counting them with
+        # numpy.bitwise_count() would need numpy 2.0.
         self.ones[units] += new.astype(np.int64) - ((old >> (SCANS - 1)) & 1).astype(np.int64)
         self._bits[units] = ((old << 1) | new.astype(np.uint32)) & ((1 << SCANS) - 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class RateLimit:
-    """Grants at most pages_per_s pages a second. Unused pages accumulate up to burst_pages."""
+    """Grants at most pages_per_s pages a second. The unused part accumulates, up to burst_pages."""
 
     def __init__(self, pages_per_s: float, burst_pages: float) -> None:
         """The first call of grant() can grant up to burst_pages pages."""

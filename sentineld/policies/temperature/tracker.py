@@ -24,7 +24,8 @@ class Tracker:
         self._levels = Levels(count, levels)
 
     def begin(self) -> Scan:
-        """Begin a scan; returns the units whose bits to read, and those whose bits to clear."""
+        """Begin a scan; returns the units whose bits must be read, and those whose bits must be
+        cleared."""
         return self._levels.begin()
 
     def end(self, scan: Scan, accessed: Mask, written: Mask) -> None:

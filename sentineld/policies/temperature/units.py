@@ -2,7 +2,8 @@
 """The units of an address space: aligned blocks of pages that are observed and moved together.
 
 A unit exists while at least one of its pages is resident or swapped out. Larger processes have
-larger units. This limits the number of units, and so the work that a scan does for each unit.
+larger units. This limits the number of units, and so the total work of a scan, which grows with
+this number.
 """
 
 from __future__ import annotations

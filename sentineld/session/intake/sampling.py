@@ -207,7 +207,7 @@ class Sampling:
         return SampledPages(self.backend, samples, self._watch.end())
 
     def disarm(self) -> None:
-        """Stop sampling; the module stays attached."""
+        """Stop sampling. The watch stays open until close()."""
         self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
         if self._module is not None:
             self._module.disarm()
@@ -272,7 +272,7 @@ class Observing:
         self._past_lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Without the module, request the fds by which the process's writes can be watched.
+        """If the module is not used, request the fds by which the process's writes can be watched.
 
         The process answers each request with fds, but take() accepts only one answer at a time.
         Therefore nothing is requested while an answer is pending, for example after a detach and
@@ -363,8 +363,8 @@ class Observing:
     def end_sampling(self) -> None:
         """Stop watching the process's pages after a step was sampled for a profile, or after no
         step could be sampled. This frees the module's log, which takes 16 bytes per record, or
-        DAMON, which can watch only one process of the machine. The next call of sampling() or
-        exact_sampling() opens a backend again.
+        DAMON, which can watch only one process of the machine at a time. The next call of
+        sampling() or exact_sampling() opens a backend again.
 
         A watch that owns the fds of the process stays open until end_profile(): if no step could be
         sampled, the next attempt needs these fds, which the process sends only once for a profile.

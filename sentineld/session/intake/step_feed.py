@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads complete, plausible steps from a process's ring."""
+"""Reads complete, plausible steps from the ring into which a process's shim records them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StepFeed:
         """Whether the last call to steps() found records in the ring."""
 
     def begin(self) -> None:
-        """Discard the ring's content: only steps recorded from now on are returned."""
+        """Discard the ring's content, so that steps() yields only steps recorded from now on."""
         self._lost = self._segment.ring_lost()
         self._segment.drain()
         self._cutter = StepCutter()

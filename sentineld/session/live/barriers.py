@@ -16,7 +16,8 @@ class Barriers:
     soon as the moves of the barrier that timed out are complete (barrier_wait() in
     shim/native/boundary.c). The shim counts a stale heartbeat as a time-out, too. The shim reports
     neither the position (step and boundary) of the time-out nor the position at which waiting
-    begins again. In place of each, this class uses the position at which hold() detects the change.
+    begins again. Instead, this class uses the positions at which hold() detects the time-out and
+    the completion of the moves.
 
     Barriers that the process passed before it followed the plan count as passed without waiting.
     """

@@ -134,8 +134,8 @@ class Managed:
         )
 
     def stall_decisions(self) -> Decisions:
-        """For each possible decision, the number of boundaries for which StallTrial
-        (plan/stall_trial.py) has made it."""
+        """Number of boundaries for each decision of StallTrial (plan/stall_trial.py): stall, do not
+        stall, or undecided."""
         return self.mover.stall_decisions()
 
     def fast_bytes(self) -> int:

@@ -131,8 +131,8 @@ class Following:
         return self._entering is not None and self._entering.overdue()
 
     def resume(self, planned: Planned, entered: bool) -> None:
-        """Follow a plan that is live already. entered: whether the plan was entered completely
-        before; if not, the persistent tensors are first moved to the plan's initial tiers."""
+        """Follow a plan that is live already. entered: whether the earlier daemon entered the plan
+        completely; if not, the persistent tensors are first moved to the plan's initial tiers."""
         self.begin()
         self.planned = planned
         self.shapes.keep(planned)
@@ -234,9 +234,9 @@ class Following:
     def stop(self) -> None:
         """Stop following the plan; pages stay where they are.
 
-        The process replays the plan's layout until it reads the next message. No more moves are
-        made, so all barriers are opened. They stay open until the next plan's mover starts and
-        publishes the position up to which its moves are complete.
+        The process uses the plan's layout until it reads a message that ends this (`detach` or the
+        next layout). No more moves are made, so all barriers are opened. They stay open until the
+        next plan's mover starts and publishes the position up to which its moves are complete.
         """
         if self.correcting is not None:
             self.correcting.left()

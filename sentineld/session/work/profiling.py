@@ -3,8 +3,8 @@
 
 After the warm-up, steps are recorded until it is clear which shape the plan must fit (choosing.py).
 Then one step is sampled (step_sampler.py), with the cuts that a plan will have. On emulated tiers,
-torch.profiler alone observes one more step, from which the delays are computed. A child process
-makes the plan.
+torch.profiler alone observes one more step, from which the emulated delays are computed. A child
+process makes the plan.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ class Recording(Request[Trace]):
         if not recorded_completely(step):
             # The live plan is for varying sizes, and this step lacks some of the plan's
             # allocations. Cursors count the missing allocations, too, so the cursors of this step's
-            # records have gaps. A trace must not have gaps, so the step is not kept. The steps
-            # before the sampled one are consecutive, so the steps before this one are not kept.
+            # records have gaps. A trace must not have gaps, so the step is not kept. The steps of a
+            # trace must be consecutive, so the steps gathered before this one are dropped, too.
             self._sampler.gathered.clear()
             return self._given_up()
         enough = self._sampler.gather(step)

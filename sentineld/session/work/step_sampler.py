@@ -155,9 +155,9 @@ class StepSampler:
         return len(self.gathered) == self.gathered.maxlen
 
     def expect(self, similar: Similar) -> None:
-        """Choose the kind of step to sample: a step that differs from the steps of `similar` at
-        most in the sizes of allocations, and that has all of their allocations. The cuts are
-        chosen for the largest of the steps of `similar`."""
+        """Choose the kind of step to sample: a step that differs from the largest step of `similar`
+        at most in the sizes of allocations. So it has all allocations that any step of `similar`
+        has. The cuts are chosen for the largest step."""
         self.gathered.clear()
         self.gathered.append(similar.largest)
         self._sizes, self._structure = similar.sizes, structure_digest(similar.largest)
@@ -183,7 +183,7 @@ class StepSampler:
             self.cuts = before_optional(self.cuts, self._sizes.optional)
 
     def begin(self, sampling: Sampling | None, tiers: Tiers) -> None:
-        """Begin to sample a process without a plan. Raises SentinelError or EOFError."""
+        """Begin to sample a process that has no live plan. Raises SentinelError or EOFError."""
         step = self.gathered[-1]
         layout = provisional_layout(step, self.cuts)
         if self._sizes is not None:
@@ -220,7 +220,8 @@ class StepSampler:
         """Handle a step that has ended since begin(); returns the sampled step, or None if it has
         not been found yet.
 
-        Sampling ends when the step is found. With some backends, ending it takes some seconds.
+        Sampling ends when the step is found. With some backends, ending the sampling takes some
+        seconds.
         """
         if self._sampling is not None and self._exact:
             self._sampling.collect()

@@ -326,7 +326,7 @@ uint64_t step_begin(void)
 	was_recording = shim.recording;
 	had_epochs = shim.epochs;
 	/* The step's owner is the thread that begins the step. If the previous step had another
-	   owner, ring_put() must not count further waits for pages in that step: it would compare
+	   owner, ring_put() must not measure further waits for pages in that step: it would compare
 	   this thread's CPU time with shim.cpu_ns, which is the former owner's. */
 	if (!is_owner())
 		shim.no_stalls = false;

@@ -154,8 +154,8 @@ API void sentinel_connected(int connected)
 
 /*
  * Stop using the live layout and its arena. The arena stays mapped while it holds
- * live tensors. Its other pages are dropped: the layout may keep dead pages for later
- * tensors, but no tensor is born in this arena any more. The mode REPLAY changes to
+ * live tensors. Its dead pages, which the layout may have kept for later tensors, are
+ * dropped, because no tensor is born in this arena any more. The mode REPLAY changes to
  * DIVERGED, because this layout must not serve allocations that the step's owner (the
  * thread that began the step) still makes before the next step begins. The owner makes
  * such allocations if a finalizer allocates tensors, or if another thread calls this

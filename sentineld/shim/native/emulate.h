@@ -5,8 +5,8 @@
  * one speed, so a map (struct sentinel_residency) takes the place of the page table.
  * This process writes births and drops into the map. The daemon moves pages in batches, one
  * page after another. While a batch moves, this process records in the map which pages have
- * already arrived (flight.c). When the batch ends, the daemon records the remaining ones.
- * Like a page table, the map outlives the daemon.
+ * already arrived (flight.c). When the batch ends, the daemon records those arrived pages
+ * that this process has not recorded. Like a page table, the map outlives the daemon.
  *
  * At each boundary, a stretch begins. The shim computes the delay that this stretch owes for
  * its slow pages, and adds this delay to the debt. Before the next boundary, the shim pays
@@ -158,7 +158,7 @@ void emulation_resident(const struct emulation *emulation, uint64_t heap_pages, 
 /* The debt to pay now, in ns: 0 if the debt is small, unless `all` is set. */
 uint64_t emulation_due(const struct emulation *emulation, bool all);
 
-/* Wait for delay_ns: sleep, then spin. Returns the time to pass to emulation_paid(). */
+/* Wait for delay_ns: sleep, then spin. Returns the time that counts as paid (emulation_paid()). */
 uint64_t delay_spend(uint64_t delay_ns);
 
 /* Reduce the debt by the time that was spent. */

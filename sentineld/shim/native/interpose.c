@@ -46,7 +46,7 @@ static int find_c10(struct dl_phdr_info *info, size_t size, void *found)
 
 /*
  * Stores the address of libc10's function `symbol` in *function. Only libraries that link
- * libc10 call the interposed functions, so libc10 is loaded when resolve() runs.
+ * libc10 call the interposed functions, so libc10 is already loaded when resolve() runs.
  */
 static void resolve(const char *symbol, void *function)
 {
@@ -60,7 +60,7 @@ static void resolve(const char *symbol, void *function)
 }
 
 /* Count the live bytes of tensors that libc10 has allocated. malloc_usable_size returns the same
-   number at a tensor's birth and at its death. */
+   number at a tensor's birth and at its death, so exactly the added bytes are subtracted. */
 static void account(void *address, bool birth)
 {
 	uint64_t bytes, *word;

@@ -32,7 +32,10 @@ struct series series_new(const char *name);
  * read the counter and access the page; this function subtracts them.
  */
 void series_pages(struct series *series, uint32_t *cost, uint64_t pages);
-/* Adds a round to the series: one call processed `pages` pages in `instructions` instructions. */
+/*
+ * Adds a round to the series: one call processed `pages` pages or records in `instructions`
+ * instructions. If the cost is per call, `pages` is 1.
+ */
 void series_call(struct series *series, uint64_t instructions, uint64_t pages);
 void series_print(const struct series *series);
 

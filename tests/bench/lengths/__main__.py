@@ -83,7 +83,7 @@ class Contestant:
         self.budget_bytes = int(session["budget_bytes"])
 
     def turn(self) -> None:
-        """Run some steps and measure them."""
+        """Run SETTLE unmeasured steps, then the measured ones."""
         training = self.managed.training
         training.steps(SETTLE)
         before, diverged = len(training.losses), self.managed.session()["diverged_steps"]

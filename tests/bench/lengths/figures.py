@@ -52,7 +52,7 @@ def summarise(
 
     steps: the measured steps of each training, by lengths and policy. In trainings that differ only
     in the policy, the steps have the same sequence lengths in the same order.
-    diverged: how many steps of each training diverged while these steps ran.
+    diverged: how many of these steps diverged, by lengths and policy.
     """
     rows = [
         {

@@ -18,8 +18,8 @@ def lengths(name: str) -> Iterator[int]:
     """An endless iterator over the sequence lengths of the steps.
 
     name: "eight", "padded" or a number. With "eight", each length is one of LENGTHS at random. With
-        "padded", it is the length of the longest of SENTENCES sentences, whose lengths are
-        uniformly distributed, as with dynamic padding. With a number, it is always this number.
+        "padded", as with dynamic padding, it is the length of the longest of SENTENCES sentences,
+        whose lengths are uniformly distributed. With a number, it is always this number.
     """
     chance = random.Random(1)
     if name == EIGHT:

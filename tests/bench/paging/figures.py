@@ -123,7 +123,8 @@ def goals(found: list[Json]) -> Json:
         "rows_above_limit": at_most(above, 0),
         "unequal_losses": at_most(sum(not row["losses_equal"] for row in measured), 0),
     }
-    # A training that ends early is a failure under sentineld, but not under Linux swap.
+    # A training that ends early is a failure under `auto` and `sentinel`, but not under Linux swap
+    # and the rivals.
     failed = [row for row in found if row["contestant"] in MANAGED and "note" in row]
     made["managed_not_measured"] = at_most(len(failed), 0)
     ours = [row for row in measured if row["contestant"] == OURS]

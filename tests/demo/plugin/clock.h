@@ -29,7 +29,7 @@
 struct cpu_clock {
 	uint64_t time_ps; /* used by this CPU's thread only */
 	uint64_t next_ps; /* time of the next comparison with the other CPUs */
-	_Atomic uint64_t shown_ps; /* time_ps at the last comparison, for the other CPUs */
+	_Atomic uint64_t shown_ps; /* time_ps at the last comparison; the other CPUs read it */
 	_Atomic bool running; /* false while the CPU is halted */
 };
 

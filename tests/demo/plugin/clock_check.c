@@ -59,7 +59,7 @@ int main(void)
 	clock_charge(&c, 0, SECOND_PS);
 	assert(now_ps == before_ps + SECOND_PS);
 
-	/* A CPU that wakes up starts at the machine's time, and waking it twice changes nothing. */
+	/* A CPU that wakes up starts at the machine's time, and waking it again changes nothing. */
 	clock_wake(&c, 1);
 	clock_wake(&c, 1);
 	assert(c.cpus[1].time_ps == now_ps && idle_ps <= before_ps);

@@ -126,7 +126,8 @@ static enum place place_of(uint64_t vaddr)
 	return USER_OTHER;
 }
 
-/* Counts a miss and returns its node; misses outside the nodes count as node 0. */
+/* Counts a miss and returns the node whose price it has. A miss outside the nodes is counted in
+   `elsewhere` and has the price of node 0. */
 static uint32_t count_miss(struct counts *counts, enum place place, uint64_t address)
 {
 	if (address >> GRAIN_SHIFT < GRAINS)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the shim's C code with several threads under sanitizers.
 
-ThreadSanitizer finds data races. AddressSanitizer finds a thread that uses an arena or emulated
-tiers after another thread has replaced them. tests/sanitize/threads.c and tests/sanitize/pager.c
-describe the threads.
+ThreadSanitizer finds data races. AddressSanitizer finds a thread that uses an arena, or the state
+of emulated tiers, after another thread has replaced it. tests/sanitize/threads.c and
+tests/sanitize/pager.c describe the threads.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def test_threads_share_the_library(sanitizer: str, tmp_path: Path) -> None:
     program = built("threads", sanitizer, tmp_path)
     for seed in SEEDS:
         counts = counts_of(program, seed, STEPS)
-        # The program must send so many layouts that many steps run under a layout. Some of these
-        # steps must follow their layout, and others must diverge.
+        # The program must have sent many layouts, so that many of its steps ran under one. Some of
+        # these steps must have followed their layout, and others must have diverged.
         assert int(counts["layouts"]) > STEPS / 4
         assert 0 < int(counts["diverged"]) < 0.4 * int(counts["steps"])
 

@@ -235,7 +235,8 @@ def is_held(training: Training, daemon: Daemon) -> bool:
     timeouts = daemon.word("barrier_timeouts")
     step, boundary = divmod(stopped_position(training, daemon), 1 << 32)
     held = ((step + (boundary > 1)) << 32) + 1
-    # The moves of boundary 0 are not reported as done, so boundary 1 of this step waits for them.
+    # `held` is boundary 1 of this step or, if the training has passed that, of the next step. The
+    # moves of boundary 0 of the same step are not reported as done, so boundary 1 waits for them.
     # All earlier moves are reported as done. Otherwise, if a barrier did not wait in an earlier
     # call of this function, the shim would skip all barriers until that barrier's moves are done.
     daemon.set("moves_done", held - 2)

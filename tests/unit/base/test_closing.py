@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors that other processes sent are closed in threads that may block. Each of the first
-THREADS_MAX users has a thread; the other users share one."""
+"""Descriptors that other processes sent are closed in threads that may block. Up to THREADS_MAX
+users, while their descriptors are being closed, have a thread each; further users share one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines for a standard error that cannot be written are discarded, without changing the status."""
+"""If standard error cannot be written to, lines are discarded; the exit status stays the same."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of the attacks, also if the training's speed was not measured."""
+"""The table of the attacks, including attacks without a measured speed of the training."""
 
 from __future__ import annotations
 

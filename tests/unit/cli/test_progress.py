@@ -51,7 +51,7 @@ def read_until(monitor: int, text: str) -> str:
 
 
 def read_rest(monitor: int) -> str:
-    """Everything that has been written to the terminal."""
+    """Everything that has been written to the terminal since the last read."""
     os.set_blocking(monitor, False)
     seen = ""
     with suppress(BlockingIOError):
@@ -120,7 +120,8 @@ def test_progress_of_a_session_has_its_state(
 
 
 def status_of(*sessions: dict[str, Any] | None) -> Any:
-    """Answers each request with the next of these sessions, or with no session if it is None."""
+    """Answers each request with the next of these sessions; where `sessions` has None, the answer
+    has no session."""
     left = iter(sessions)
 
     def status(_: Message) -> Any:

@@ -35,7 +35,7 @@ PLAN_BYTES = 1 << 20
 
 
 class Run:
-    """A mover for a sleeping process. The spaces are not mapped, so all pages are absent."""
+    """A mover for a sleeping process. Arena and heap are not mapped, so all pages are absent."""
 
     def __init__(
         self,
@@ -309,8 +309,8 @@ def test_a_paused_or_stopped_mover_ends_the_move_under_way(end: str) -> None:
 
 
 class Watcher:
-    """A watcher whose disarm() raises the module's error for unknown ranges until `begun` is
-    set."""
+    """A watcher. Until `begun` is set, its disarm() raises the error with which the kernel module
+    refuses an unknown range."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()

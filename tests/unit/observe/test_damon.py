@@ -24,7 +24,7 @@ from tests.unit.files import write
 MIB = 1 << 20
 LOOKS = SAMPLING.looks
 REGION = "0/contexts/0/schemes/0/tried_regions/0"
-"""The folder of the only region of each snapshot."""
+"""The folder of the only region that DAMON reports in the files of kdamonds()."""
 
 
 def test_snapshot(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the daemon can use DAMON, according to DAMON's sysfs files as recorded in a guest."""
+"""Whether the daemon can use DAMON, according to DAMON's sysfs files.
+
+The tests write these files as they were recorded in a virtual machine.
+"""
 
 from __future__ import annotations
 

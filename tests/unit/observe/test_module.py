@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranges that the module watches for a session whose arena moves. These tests use a fake in
-place of the module; tests/vm/test_backends.py uses the real one."""
+"""The ranges that the module watches if a session's arena gets another address or size. These tests
+use a fake in place of the module; tests/vm/test_backends.py uses the real one."""
 
 from __future__ import annotations
 

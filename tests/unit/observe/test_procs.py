@@ -282,7 +282,7 @@ def test_a_descendant_that_is_tracked_has_a_tree_of_its_own(
     watching.track(parent, US)
     assert watching.processes(parent) == sorted([parent, child, grandchild])
     watching.track(child, US)
-    watching.track(parent, US)  # finds the tree's descendants again
+    watching.track(parent, US)  # scans the tree again; `child` keeps its own tree
     assert watching.processes(parent) == [parent]
     assert watching.processes(child) == sorted([child, grandchild])
     watching.untrack(parent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process's descriptors are used only if they refer to that process, and never block the
+"""A process's descriptors are used only if they refer to that process. No descriptor can block the
 daemon."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures of the dashboards: queries, units and drawing, with answers made up here."""
+"""The dashboards' pictures: queries, units and drawing, with made-up answers of Prometheus."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_each_part_of_the_python_package_is_in_exactly_one_debian_package() -> N
 
 
 def test_the_shims_package_has_what_the_shim_imports() -> None:
-    """tests/unit/packaging/test_structure.py checks that the shim imports only these parts."""
+    """tests/unit/packaging/test_structure.py checks that the shim imports only `parts`."""
     names = [path for path in listed("python3-sentineld-shim") if path.startswith(PACKAGE_PLACE)]
     parts = {path.removeprefix(PACKAGE_PLACE) for path in names}
     assert parts == {"__init__.py", "base", "model", "py.typed", "shim"}

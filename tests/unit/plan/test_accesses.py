@@ -89,6 +89,7 @@ def test_slots_that_take_smaller_tensors_are_named() -> None:
     slots["slack"][[0, 2]] = 1
     table = access_table(toy_profile(), replace(layout, slots=slots), two_tiers())
     assert table["slot"].tolist() == [1, 0, 0, 1, 3, 0, 3, 0, 0]
-    # AFTER: the access is in the stretch of the tensor's birth. It is counted when the next stretch
-    # begins, because the tensor's size is unknown before the birth.
+    # AFTER: the slot takes smaller tensors, and the access is in the stretch of the tensor's birth.
+    # It is counted when the next stretch begins, because the tensor's size is unknown before the
+    # birth.
     assert table["flags"].tolist() == [AT_BIRTH | AFTER, 0, HEAP, 0, AFTER, HEAP, 0, HEAP, HEAP]

@@ -183,7 +183,7 @@ def test_a_promotion_is_useful_until_its_last_use_before_the_next_demotion() -> 
         (1, 2, *heap, 0, 16 * PAGE, 10 * PAGE),
         (3, 0, *heap, 0, 16 * PAGE, 10 * PAGE),
     ]
-    # The tensor is used in stretches 0 and 2. The demotion at boundary 1 is useful for a whole
+    # Tensor 4 is used in stretches 0 and 2. The demotion at boundary 1 is useful for a whole
     # step, 4 boundaries. Each promotion is useful until the last use before the next demotion at
     # boundary 1. This use is in stretch 0, which begins 3 boundaries after boundary 1, and 1
     # boundary after boundary 3.
@@ -192,7 +192,7 @@ def test_a_promotion_is_useful_until_its_last_use_before_the_next_demotion() -> 
 
 def test_a_demotion_may_begin_after_the_last_use() -> None:
     heap = (4, Space.HEAP)
-    # The tensor is used in stretches 0 and 2. A demotion at boundary 1 or 3 directly follows a use,
+    # Tensor 4 is used in stretches 0 and 2. A demotion at boundary 1 or 3 directly follows a use,
     # and a demotion at boundary 0 or 2 coincides with a use. So each of the four demotions begins
     # at its boundary, not earlier.
     for boundary, ahead in ((1, 0), (0, 0), (2, 0), (3, 0)):
@@ -221,7 +221,7 @@ def test_a_demotion_may_not_begin_before_birth_or_promotion() -> None:
         (3, 0, *heap, 1, 16 * PAGE, 4 * PAGE),
         (3, 0, *heap, 1, 20 * PAGE, 6 * PAGE),
     ]
-    # The tensor is now used in stretch 0 only, so pages 16 to 19 can be demoted from boundary 1 on.
+    # Tensor 4 is now used in stretch 0 only, so pages 16 to 19 can be demoted from boundary 1 on.
     # Page 20, which is promoted at boundary 1, stays fast at least until boundary 2. Promotions
     # never begin early.
     assert ahead_of_time(once, plan(rows)).tolist() == [0, 2, 1]

@@ -179,7 +179,7 @@ def found() -> dict[str, Any]:
 
 
 def check_repeated(found: dict[str, Any], *notes: str) -> None:
-    """Check that the access step has been repeated, with these notes."""
+    """Check that the access step has been repeated, and that the shim has sent these notes."""
     assert found["begun"]
     assert found["steps"] > 0
     assert found["notes"] == [*notes]

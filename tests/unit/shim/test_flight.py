@@ -100,7 +100,7 @@ def test_absent_pages_do_not_arrive(flying: Flying) -> None:
     flying.harness.emulation_slot_dropped(flying.handle, 1)
     flying.arrive(3)
     assert flying.arena[16:20].tolist() == [0] * 4
-    # The next tensor's pages are born while the last page is in flight.
+    # The next tensor is born on the same pages while the batch's last page (page 19) is in flight.
     flying.harness.emulation_slot_born(flying.handle, 1)
     flying.arrive(4)
     assert flying.arena[16:20].tolist() == [SLOW, SLOW, SLOW, FAST]
@@ -160,7 +160,8 @@ class Births(Clock):
 
 
 def test_pages_of_a_batch_that_has_not_begun_have_room(flying: Flying) -> None:
-    """The second batch waits for another process's pages before it begins."""
+    """Between the two batches, another process uses the bandwidth for the moves of 8 pages. So the
+    second batch has to wait before it begins."""
     segment, clock = flying.segment, Births(flying)
     bucket = TokenBucket(PAGE / PAGE_NS * 1e9, slack_ns=0)
     arena, heap = (1 << 30, ARENA_PAGES * PAGE), (1 << 31, HEAP_PAGES * PAGE)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead pages that a layout has kept are dropped when the layout is replaced or left."""
+"""Dead pages that a layout has kept are dropped when another layout replaces it, or when the shim
+stops using layouts (native.detach())."""
 
 from __future__ import annotations
 

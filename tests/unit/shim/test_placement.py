@@ -236,7 +236,7 @@ print(json.dumps([placed_records(), [address(one) for one in (old, first, second
     records, (old, first, second) = found
     none = ctypes.c_uint32(-1).value
     assert records == [
-        [old, none, Placement.SLOW],  # recorded with the list of live tensors
+        [old, none, Placement.SLOW],  # recorded at the step's beginning, with all live tensors
         [second, 1, Placement.FAST],
         [first, 0, Placement.SLOW],
         [old, none, Placement.AUTO],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wheels of the package, with the compiled library and without a compiler."""
+"""Wheels of the package: one with the compiled library, and one built without a compiler."""
 
 from __future__ import annotations
 

@@ -37,14 +37,14 @@ def pages(first: int, second: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]
 
 def test_an_access_waits_for_half_of_its_tiers_busy_time() -> None:
     found = latencies(Overlap.TIERS)
-    # Tensor 0 is fast and tensor 1 slow. The fast tier is busy for 100 reads in each stretch, the
-    # slow tier for 100 reads in the second one.
+    # Tensor 0 is fast and tensor 1 slow. The fast tier is busy for the time of 100 reads in each
+    # stretch, the slow tier for the time of 100 reads in the second stretch.
     found.passed(0, pages(PAGES, 0), pages(0, PAGES))
     found.passed(1, pages(PAGES, 0), pages(0, PAGES))
     assert found.take() == pytest.approx([PAGES * READ_NS / 2, PAGES * SLOW_NS / 2])
-    # Each of the 100 fast accesses of the first stretch waits for half of 100 reads, and each of
-    # the 200 fast accesses of the second stretch waits for half of 200 reads. The slow tier has no
-    # accesses, so its latency is that of an idle tier.
+    # Each of the 100 fast accesses of the first stretch waits for half the time of 100 reads, and
+    # each of the 200 fast accesses of the second stretch waits for half the time of 200 reads. The
+    # slow tier has no accesses, so its latency is that of an idle tier.
     found.passed(0, pages(PAGES, PAGES), pages(0, 0))
     found.passed(1, pages(PAGES, PAGES), pages(0, 0))
     mean = (100 * 100 + 200 * 200) / 300 * READ_NS / 2

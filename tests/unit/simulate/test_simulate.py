@@ -269,9 +269,9 @@ def test_no_policy_beats_the_bound_or_exceeds_its_budget(
 
 def test_steps_wait_for_the_writes_that_their_accesses_cause() -> None:
     # Stretch 0 fetches 64 pages in 1 s and changes them. Writing them takes another 4 s. Because 16
-    # frames are free, the last 16 pages need not be written before stretch 1 begins: stretch 1
-    # hides the 1 s that their writes take. The computation of stretch 0 hides another 1 s of the
-    # writes, and the process stalls for the remaining 2 s.
+    # frames are free (the whole budget), the last 16 pages need not be written before stretch 1
+    # begins: stretch 1 hides the 1 s that their writes take. The computation of stretch 0 hides
+    # another 1 s of the writes, and the process stalls for the remaining 2 s.
     profile, tiers = lap(2, Life(64, (0,), written_in=(0,))), paged_tiers(64.0, 16.0)
     found = simulate(profile, policy("slow-only"), tiers, 16 * PAGE)
     assert found.repeats

@@ -77,8 +77,8 @@ def test_without_a_required_option_the_build_fails_with_the_reason(
 
 
 def test_the_module_asks_whether_the_kernel_checks_page_tables(tmp_path: Path) -> None:
-    """Debian's kernels lack CONFIG_PAGE_TABLE_CHECK. So if this option is set, the linker does not
-    find the kernel's variable that says whether the checks are enabled."""
+    """Debian's kernels lack CONFIG_PAGE_TABLE_CHECK. So if only the module is compiled with this
+    option, modpost does not find the kernel's variable that says whether the checks are enabled."""
     work = tmp_path / "kmod"
     work.mkdir()
     with pytest.raises(MachineError, match=r"page_table_check_disabled.* undefined"):

@@ -8,9 +8,9 @@
    several tensors, and a fault fetches many pages of one tensor. If a fetch for one tensor evicted
    the pages that were just fetched for another tensor, the operator would make no progress.
    young_pages() is the number of frames that planned pages do not need, divided by
-   YOUNG_ROOM_SHARE, within the limits YOUNG_PAGES_MIN and recent_pages(). So older stray pages are
-   evicted to make room for new ones, and planned pages stay. young_pages() can be larger while
-   pages are reused; see note_reuse(). */
+   YOUNG_ROOM_SHARE, within the limits YOUNG_PAGES_MIN and recent_pages(). So some stray pages are
+   not young: these are evicted to make room for new stray pages, and planned pages stay.
+   young_pages() can be larger while pages are reused; see note_reuse(). */
 #define YOUNG_ROOM_SHARE 2u
 #define YOUNG_PAGES_MIN 128u
 
@@ -27,11 +27,11 @@
    REUSE_SHARE / 4 of the budget do not count, because the reused pages would not fit in memory
    beside the other pages. If a page last arrived in an earlier stretch, its new arrival does not
    count either: nearly all evicted pages arrive again in the next step, so this arrival does not
-   show that an operator accesses the page repeatedly. The plan has chosen the stretches in which
-   such pages are in memory. A recorded distance of D pages is valid until the next stretch begins,
-   or until more than REUSE_TURNS * D pages have arrived since note_reuse() last recorded a reuse.
-   It is valid that long because note_reuse() is not called for every reuse: an access to a page
-   that is in memory causes no fault. */
+   show that an operator accesses the page repeatedly. The plan, not this file, decides in which
+   stretches such pages are in memory. A recorded distance of D pages is valid until the next
+   stretch begins, or until more than REUSE_TURNS * D pages have arrived since note_reuse() last
+   recorded a reuse. It is valid that long because note_reuse() is not called for every reuse: an
+   access to a page that is in memory causes no fault. */
 #define REUSE_SHARE 3u
 #define REUSE_TURNS 2u
 

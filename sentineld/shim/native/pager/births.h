@@ -11,13 +11,15 @@
    page that was not skipped still has no frame. */
 bool births_continue(struct pager *pager);
 
-/* Give frames to an absent page that is accessed and to the pending pages that follow it. If no
-   frame is free, queue the accessed page. If the accessed page is not pending, its frame is zeroed.
-   The content of pending pages is undefined; it can be old data of this process. */
+/* Give frames to an absent page that is accessed and, if it is pending, to the pending pages that
+   follow it. If no frame is free, queue the accessed page. If the accessed page is not pending, its
+   frame is zeroed. Frames for pending pages are not zeroed: they can contain old data of this
+   process. */
 void page_born(struct pager *pager, struct paged_range *range, uint64_t page);
 
-/* Give frames to an absent page and to the pending pages that follow it, and make room for the next
-   pending pages, which will probably be accessed soon. Returns false if there is no frame yet. */
+/* Give frames to an absent page and, if it is pending, to the pending pages that follow it. Make
+   room for the next pending pages, which will probably be accessed soon. Returns false if there is
+   no frame yet. */
 bool birth_demanded(struct pager *pager, struct paged_range *range, uint64_t page);
 
 #endif

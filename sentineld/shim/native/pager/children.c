@@ -31,7 +31,7 @@ struct child {
 	uint64_t holder; /* see filespace.h */
 	int memfd;
 	struct stat identity; /* of the memfd */
-	void *mapping; /* of the memfd; in the parent, only during fork() */
+	void *mapping; /* of the memfd; in the parent, it exists only during fork() */
 };
 
 /* Whether the memfd is still open. The program may have closed it, and opened another file with the

@@ -28,14 +28,15 @@ static void return_frames(struct pager *pager, struct paged_range *range, uint64
 		frames_forget(&pager->frames, range->home + i);
 }
 
-/* Drop the pages [page, page + run), which are in memory. Gives single frames (see frames.h) back
-   to the kernel and, while the pager has more frames than its budget, all other frames, too. */
+/* Drop the pages [page, page + run), which are in memory. Gives their single frames (see frames.h)
+   back to the kernel and, while the pager has more frames than its budget, their other frames,
+   too. */
 static void drop_run(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t run)
 {
 	/* If the next frame cannot be moved (the kernel has pinned it, or a forked child shares
 	   it), this number of frames is returned to the kernel together. The number doubles each
-	   time, because often many frames in a row cannot be moved. More than TRANSIT_PAGES frames
-	   are never returned together. */
+	   time, because often many frames in a row cannot be moved. At most TRANSIT_PAGES frames
+	   are returned together. */
 	uint32_t stuck = 1;
 
 	for (uint64_t at = page, end = page + run, done; at < end; at += done) {

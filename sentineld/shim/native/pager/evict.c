@@ -39,8 +39,8 @@
 
    The program may have dropped the page by madvise() since the pager tried to move it. Then a
    store by this thread would wait until the pager provides the page, and so would
-   MADV_POPULATE_WRITE or process_vm_writev(). But this thread holds the pager's lock, so the wait
-   would never end. The thread that serves faults calls this function, too. So the kernel makes the
+   MADV_POPULATE_WRITE or process_vm_writev(). The wait would never end, because this thread holds
+   the pager's lock, and can itself be the thread that serves faults. So the kernel makes the
    write, as a part of a futex operation. (No thread waits on these futexes.) If the futex is
    private, this operation never waits for userfaultfd: fault_in_user_writeable() in
    kernel/futex/core.c does not set FAULT_FLAG_ALLOW_RETRY, without which handle_userfault() in

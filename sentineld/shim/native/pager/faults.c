@@ -85,7 +85,7 @@ static void fetch_below(struct pager *pager, const struct read_ahead_fault *faul
 	uint64_t now = pager->wanted_count ? 0 : pages_fetch_below(pager, fault->range, page, run);
 
 	read_ahead_began_below(&pager->read_ahead, page - now, (uint32_t)(run - now));
-	/* The stream's next fault will fetch about as many pages as this fault. */
+	/* The stream's next fault will probably fetch about as many pages as this fault. */
 	next += run - now;
 	left -= now;
 	pager->next_pages = out_below(fault->range, page - now, left < next ? left : next);

@@ -5,7 +5,7 @@
  *   pages.c      this file's functions
  *   wanted.c     the queue of pages that accesses wait for
  *   transit.c    transits: see below
- *   children.c   forked children, and the pages of the paging file that they may read
+ *   children.c   forked children, and the pages of the backing file that they may read
  *   arrivals.c   which pages have arrived recently
  *   evict.c      pages leave memory
  *   read_ahead.c how many pages a fault fetches

@@ -3,8 +3,8 @@
  * Decides how many pages a fault fetches. A fault that continues a sequence of accesses
  * fetches twice as many pages as the sequence's previous fault, as in the kernel's
  * mm/readahead.c. If the previous fault had already fetched the page that is now
- * accessed, the page was evicted before its use. Then the new fault fetches half as
- * many pages as the previous fault.
+ * accessed, the page was evicted before its use. In this case, the new fault fetches
+ * half as many pages as the previous fault.
  *
  * A sequence can also descend. For example, the backward pass of a recurrent network
  * goes through the time steps in reverse. It accesses the pages of each time step,
@@ -58,7 +58,7 @@ struct read_ahead_window {
 	uint32_t skipped; /* number of pages between the stream's `next` and this fault's page */
 	uint32_t below; /* maximum number of pages to fetch before the fault's page; 0: none */
 	/* whether the fault's page had been fetched ahead and evicted before its use, and therefore
-	   `pages` is less than before */
+	   `pages` is less than the window of the stream's previous fault */
 	bool shrunk;
 };
 

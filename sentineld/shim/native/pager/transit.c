@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opens and closes transits, transfers their pages, and finds and removes pages. */
+/* Opens and closes transits, transfers their pages, and finds or removes a page of a transit. */
 #include "transit.h"
 
 bool pager_busy(const struct pager *pager)

@@ -6,8 +6,8 @@
  * Demanded jobs, for which a thread of the program waits, come before all other
  * jobs. A disk serves the requests in flight in any order, so other jobs can delay a
  * demanded one. While a demanded job runs, a thread therefore begins a job of another
- * kind only if fewer than OTHERS_MAX jobs of other kinds run. Among the other kinds,
- * one thread in four prefers writes, and the rest prefer reads.
+ * kind only if fewer than OTHERS_MAX jobs of other kinds run. Among the jobs of other
+ * kinds, one thread in four runs writes first, and the other threads run reads first.
  */
 #ifndef SENTINELD_SHIM_WORKERS_H
 #define SENTINELD_SHIM_WORKERS_H

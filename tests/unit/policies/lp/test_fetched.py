@@ -29,8 +29,11 @@ Move = tuple[int, ...]
 
 
 def step_s(profile: Profile, tiers: Tiers, pages: int, moves: Sequence[Move]) -> float | None:
-    """The mean time of the steps that repeat under a plan that begins with all pages slow and makes
-    these moves (their fields are those of toys.move()). None: the steps do not repeat soon."""
+    """The mean step time once the steps repeat under a plan with all pages slow at first and these
+    moves. None: the steps do not repeat within STEPS_MAX steps.
+
+    moves: their fields are those of toys.move().
+    """
     plan: Plan = policy("slow-only").plan(profile, tiers, pages * PAGE)
     plan = replace(plan, moves=np.array(sorted(moves), MOVE_DTYPE))
     timing = timing_of(tiers)

@@ -162,7 +162,7 @@ def test_writing_slow_pages_back_takes_time_at_the_bandwidth_of_moves() -> None:
         # the slow pages take 1 s
         (Life(64, (0, 1), (0, 1), (0,)), 7.0),
         (Life(64, (0,), (0, 0), (0,)), 3.0),  # dead pages are not written
-        (Life(64, (1,), (0, 1)), 3.0),  # pages that are not accessed have no content to write
+        (Life(64, (1,), (0, 1)), 3.0),  # not accessed in stretch 0: no content to write
     ],
 )
 def test_slow_births_are_written_if_they_outlive_their_stretch(life: Life, step_s: float) -> None:

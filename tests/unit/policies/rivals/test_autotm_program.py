@@ -84,7 +84,8 @@ def test_a_gap_of_one_stretch_is_no_round_trip() -> None:
 
 
 def test_tensors_whose_slow_accesses_cost_nothing_have_no_spans() -> None:
-    # Tensors of less than 64 KiB stay in the caches.
+    # The timing model assumes that tensors of less than 64 KiB stay in the caches (CACHED_BYTES in
+    # timing.py).
     profile = lap(4, Life(15, (0, 2)), Life(16, (1,)))
     problem = problem_of(profile, timing_of(moving(64)).extra_ns(profile), 1.0)
     assert {span.tensor for span in problem.spans} == {1}

@@ -69,7 +69,7 @@ def test_while_the_fast_tier_is_faster_promotions_are_limited() -> None:
     assert Balance(Modified()).tick(seen(1.0, 2.0)) == [DOWN, UP]
     # The same moves are requested after a tick in which the fast tier had the higher latency. That
     # tick made 0.6 the interval's upper end. Now the fast tier has the lower latency at this share,
-    # so the interval is from 0.6 to 1 again.
+    # so 0.6 becomes the lower end. The upper end must be larger than that, so it becomes 1 again.
     balance = Balance(Modified())
     balance.tick(seen(2.0, 1.0))
     assert balance.tick(seen(1.0, 2.0)) == [DOWN, UP]
@@ -77,7 +77,8 @@ def test_while_the_fast_tier_is_faster_promotions_are_limited() -> None:
 
 def test_promotions_that_are_dropped_need_no_demotions() -> None:
     balanced = Balance(Modified()).tick(seen(1.0, 1.02))
-    # Cell 0 is not promoted, so none of the ten pages of cell 1 is demoted.
+    # The latencies differ by less than 5 %, so cell 0 is not promoted. The demotion of the ten
+    # pages of cell 1 would only make room for this promotion, so it is dropped, too.
     assert balanced == []
 
 

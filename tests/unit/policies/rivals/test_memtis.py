@@ -35,9 +35,9 @@ def test_memtis_cools_at_each_tick_if_asked() -> None:
     histogram = Histogram(1.0, cool_ticks=1)
     histogram.tick(observation([8, 0, 0, 0], [10, 0, 0, 0], capacity=11))
     histogram.tick(observation([0, 5, 0, 0], [10, 0, 0, 0], capacity=11))
-    # Each tick first halves the counts. At the next tick, they are 8 / 4 = 2 and 5 / 2 + 5 = 7.5,
-    # in bins 1 and 3. Without cooling, the counts would be 8 and 10, in one bin, which has too many
-    # pages to be hot.
+    # Each tick first halves the counts. At the third tick, the counts of cells 0 and 1 are thus
+    # 8 / 4 = 2 and 5 / 2 + 5 = 7.5, in bins 1 and 3. Without cooling, the counts would be 8 and 10,
+    # in one bin, which has too many pages to be hot.
     last = histogram.tick(observation([0, 5, 0, 0], [10, 0, 0, 0], capacity=11, free=1))
     assert last == [MoveRequest(0, 1, 9), MoveRequest(1, 0, 10)]
 

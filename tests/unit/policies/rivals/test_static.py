@@ -63,7 +63,8 @@ def test_static_is_the_best_of_all_placements(gains: list[int], room: int) -> No
     born, stays = best_placement(profile, gain, room)
     value = float(gain[born].sum() + (gain * stays / pages).sum())
     best = 0.0
-    # Lifetimes in events: activation [1, 5), scratch [2, 3), gradient [4, 0).
+    # Lifetimes in events: activation [1, 5), scratch [2, 3), gradient [4, 0), which ends in
+    # the next step.
     for some in product((False, True), repeat=3):
         chosen = np.array([*some, False, False])
         taken = max(int(pages[:2][chosen[:2]].sum()), int(pages[[0, 2]][chosen[[0, 2]]].sum()))

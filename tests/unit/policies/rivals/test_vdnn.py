@@ -63,8 +63,8 @@ def test_offloads_follow_the_last_forward_use_and_the_next_layer_waits() -> None
     verify(plan, profile, ROOM)
     assert moved(plan) == [(2, 3, 1), (3, 4, 1), (4, 5, 1), (4, 8, 0), (3, 9, 0), (2, 10, 0)]
     # The next layer waits for each offload. Three inputs fill the room in stretch 3, so the birth
-    # there waits for the offload that begins at boundary 5 of the previous step. This offload is
-    # complete by then.
+    # there waits for the last offload before it, which began at boundary 5 of the previous step.
+    # This offload is complete by then.
     assert plan.layout.waits.tolist() == [-1, -1, -1, 5, 3, 4, 5, -1, -1, -1, -1, -1, -1, -1]
     # A transfer takes a second, as a layer does, so the waits do not lengthen the step.
     found = simulate(profile, policy("vdnn"), moving(64), ROOM)

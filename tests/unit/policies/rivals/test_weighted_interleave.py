@@ -37,11 +37,10 @@ def two(*rates: tuple[float, float]) -> Tiers:
 @pytest.mark.parametrize(
     ("tiers", "expected"),
     [
-        # The bandwidths are scaled to a sum of 32: 32 x 105 / 125 = 26.9 and 32 x 20 / 125 = 5.1,
-        # rounded down.
+        # The lower bandwidth of each tier counts: 105 and 20. They are scaled to a sum of 32:
+        # 32 x 105 / 125 = 26.9 and 32 x 20 / 125 = 5.1, rounded down.
         (two((105, 105), (24, 20)), (26, 5)),
-        # The lower bandwidth of each tier counts: 24 and 8. Their sum is 32, and their greatest
-        # common divisor is 8.
+        # The lower bandwidths are 24 and 8, with the sum 32 and the greatest common divisor 8.
         (two((48, 24), (8, 30)), (3, 1)),
         (two((8, 8), (8, 8)), (1, 1)),
         # 32 / 101 is less than 1, the smallest possible weight; 32 x 100 / 101 = 31.7.

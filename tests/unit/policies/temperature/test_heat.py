@@ -172,8 +172,8 @@ def test_fault_rates_are_the_shares_of_scans_that_found_the_pages_used() -> None
     process.scan(2)
     assert rates(process) == [1 / WINDOW_S, 0, 0, 0]
     process.hot = {1}
-    # A scan that finds a unit used is followed by one that skips the unit. So two scans have
-    # examined each unit, and one of these has found it used.
+    # A scan that finds a unit used is followed by one that skips the unit. So after three scans,
+    # each unit has been examined twice and has been found used once.
     process.scan(2)
     process.scan(2)
     assert rates(process) == [0.5 / WINDOW_S, 0.5 / WINDOW_S, 0, 0]

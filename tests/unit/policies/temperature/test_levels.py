@@ -31,7 +31,8 @@ def test_an_idle_unit_falls_and_is_cleared_more_often() -> None:
     while levels.level[0] < 3:
         scanned(levels, True)
     # At level 3, one scan is skipped, and the fourth scan after it clears the bits and finds the
-    # unit idle. At level 2, the second scan clears the bits; at levels 1 and 0, each scan does.
+    # unit idle. After a fall, no scan is skipped: at level 2, the second scan clears the bits; at
+    # levels 1 and 0, each scan does.
     assert "".join(scanned(levels, False) for _ in range(10)) == "-eeececccc"
     assert levels.level.tolist() == [0]
 

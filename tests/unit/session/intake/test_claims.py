@@ -89,7 +89,7 @@ def test_control_words_do_not_make_the_daemon_allocate(
         finally:
             linked.close()
 
-    # At most 8 bytes for each page of the machine, and 8 MiB for a query of pages.
+    # The limit: 8 bytes for each page of the machine, and 8 MiB for querying the nodes of pages.
     assert allocated(manage) < 8 * MACHINE_BYTES // PAGE + 8 * MIB
 
 

@@ -195,7 +195,7 @@ def test_the_pagers_reads_for_faults_are_counted(
 def test_wake_ups_without_a_boundary_cost_pauses(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process keeps its eventfd readable."""
+    """The process keeps its eventfd readable, so the boundary thread's poll() never blocks."""
     event_fd, wait_for = process.linked.link.event_fd, threading.Event.wait
     notified: list[int] = []
     notified_at_pauses: list[int] = []

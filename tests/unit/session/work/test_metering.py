@@ -90,7 +90,7 @@ def test_steps_with_lost_records_are_not_metered(monkeypatch: pytest.MonkeyPatch
 
 
 class Scripted(Metering):
-    """Metering of steps of which only those in `whole` can be metered, by their numbers."""
+    """Metering that succeeds only for the steps whose numbers are in `whole`."""
 
     def __init__(self, steps: int, whole: set[int]) -> None:
         super().__init__(cast(ShimLink, None), cast(Managed, None), steps)

@@ -33,7 +33,7 @@ def linked() -> Iterator[Linked]:
 
 
 def with_gap(step: Step) -> Step:
-    """The step, in which the last allocation has the cursor after the next."""
+    """The step with a gap before its last allocation, whose cursor becomes one too large."""
     records = step.records
     allocs = np.flatnonzero((records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP))
     records["value"][allocs[-1]] += 1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* An ioctl() that drops a page by madvise() as soon as the kernel has refused to move this page
-   because a forked child shares it. Another thread of the program may drop the page at the same
-   moment. Link this file with -Wl,--wrap=ioctl. */
+   because a forked child shares it. This simulates another thread of the program that drops the
+   page at that moment. Link this file with -Wl,--wrap=ioctl. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/ioctl.h>

@@ -51,8 +51,8 @@ def test_any_number_of_pinned_pages_can_be_dropped(link: Link, tmp_path: Path) -
     paged.dropped(0, pages)
     assert paged.counts().frames == 0
     # After each move that the kernel refuses, drops.c returns frames to the kernel: 1, then 2, 4
-    # and so on, at most 256. So the kernel refuses 8 moves, and then one for each further group of
-    # up to 256 frames.
+    # and so on, at most 256. So the kernel refuses 8 moves until 255 frames (1 + 2 + ... + 128) are
+    # returned, and then one move for each further group of up to 256 frames.
     assert ctypes.c_uint.in_dll(library, "busy_tries").value == 8 + 8192 // 256
     paged.born(0, pages)
     paged.fill(0, pages, 2)

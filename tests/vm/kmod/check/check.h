@@ -82,13 +82,13 @@ struct sentinel_stats sampler_stats(struct sampler *sampler);
 /* Takes all records; the caller frees *out. */
 size_t sampler_drain(struct sampler *sampler, struct sentinel_access **out);
 /*
- * Takes all records; returns how many of them name `node` (ANY_NODE: any node) and one of the
- * `pages` pages that begin at `address`.
+ * Takes all records; returns how many of them name `node` (ANY_NODE: any node) and have their first
+ * page among the `pages` pages that begin at `address`.
  */
 size_t sampler_count(struct sampler *sampler, uint64_t address, uint64_t pages, int node);
 /*
- * Takes all records. Of the `pages` pages that begin at `address`, found[flags] counts those that
- * were recorded with exactly these flags.
+ * Takes all records. found[flags] becomes the number of records with exactly these flags for the
+ * `pages` pages that begin at `address`; a record of several pages counts once for each of them.
  */
 void sampler_count_flags(struct sampler *sampler, uint64_t address, uint64_t pages, uint64_t found[32]);
 

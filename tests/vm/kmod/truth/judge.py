@@ -8,9 +8,9 @@ The rules, for pairs of a page and an epoch in which the page is watched:
 - only accessed pairs have a record, and only written pairs have a record with WRITE;
 - a pair has at most one first record (a record without AGAIN), and not both a first record and an
   unknown mark;
-- a pair is marked unknown only if the page was unarmed in this epoch, if the pair is paused, if the
-  page is the zero page (which cannot be armed), or if the page is in a region that may have huge
-  pages;
+- a pair is marked unknown only if the page may have been unarmed in this epoch, if the pair is
+  paused, if the page is the zero page (which cannot be armed), or if the page is in a region that
+  may have huge pages;
 - with precise writes, a written pair has a WRITE record, unless the pair or its later writes are
   marked unknown.
 
