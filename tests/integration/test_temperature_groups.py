@@ -400,7 +400,7 @@ def test_processes_of_other_sessions_are_left_out(
         assert inner != str(group)
         assert attach(daemon, "--cgroup", inner, fast="48MiB")["budget_bytes"] == 48 * MIB
         assert len(groups(daemon)) == 1
-        # A single process joins the group when its own session has ended.
+        # A process that was attached on its own joins the group when its session has ended.
         assert daemon.ctl("detach", first).returncode == 0
         wait_for_members(daemon, pids([single, other]))
 

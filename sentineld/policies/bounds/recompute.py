@@ -19,8 +19,9 @@ less than the disk's bandwidth.
 
 The first program has no options. Each further program adds the options that save time at the prices
 (dual values) of the program before it. If no such option is left, it adds positions at which groups
-may change their tier, as for the step-time bound. The dual has all options, so it is a lower bound
-at any prices.
+may change their tier, as for the step-time bound. The dual always has all options, not only those
+of the program whose prices it gets. Its value is therefore a lower bound at any prices (see
+lp/dual.py).
 
 So a step takes no less time than the bound, whichever candidates it recomputes and whatever policy
 moves its pages. The bound covers only the candidates: a step that recomputes other tensors, or that

@@ -124,7 +124,8 @@ def test_all_other_fields_are_restored() -> None:
 
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
-    """Traces of random steps and sources; tensors have any size and may outlive their step."""
+    """Traces of random steps, with or without page samples and operators' accesses; tensors have
+    any size and may outlive their step."""
     trainer = Trainer(epochs=draw(st.booleans()))
     for size in draw(st.lists(st.integers(1, 4 * PAGE), max_size=3)):
         trainer.alloc(size)

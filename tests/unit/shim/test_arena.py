@@ -20,7 +20,7 @@ from sentineld.model.protocol import HUGE_BYTES, SlotFlag
 from tests.unit.shim.blocks import PAGE, pages, stamp, stamped
 
 THP = Path("/sys/kernel/mm/transparent_hugepage")
-ARENA_PAGES = 70  # more than one word of the bitmap
+ARENA_PAGES = 70  # more than one word of the arena's bitmap of live pages covers
 NO_RANGES: list[tuple[int, int]] = []
 
 

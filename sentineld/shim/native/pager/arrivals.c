@@ -3,10 +3,11 @@
    operator accesses the same pages repeatedly. */
 #include "arrivals.h"
 
-/* A stray page is in memory, but is not planned to be there. It is not evicted as a stray page while
-   it is young, that is, among the young_pages() most recent arrivals. An operator accesses pages of
-   several tensors, and a fault fetches many pages of one tensor. If a fetch for one tensor evicted
-   the pages that were just fetched for another tensor, the operator would make no progress.
+/* A stray page is in memory, but is not planned to be there. Stray pages are evicted before other
+   pages. Young ones, that is, those among the young_pages() most recent arrivals, are excepted: they
+   are evicted only in the order of all pages (victims.c). The reason is that an operator accesses
+   pages of several tensors, and a fault fetches many pages of one tensor. If a fetch for one tensor
+   evicted the pages that were just fetched for another tensor, the operator would make no progress.
    young_pages() is the number of frames that planned pages do not need, divided by
    YOUNG_ROOM_SHARE, within the limits YOUNG_PAGES_MIN and recent_pages(). So some stray pages are
    not young: these are evicted to make room for new stray pages, and planned pages stay.

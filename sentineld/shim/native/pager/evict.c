@@ -162,8 +162,9 @@ static int assign(struct transit *transit)
 	return 0;
 }
 
-/* Write to the file the pages of the transit to which assign() has assigned places in the file.
-   Pages whose places are contiguous are written together. Returns 0 or -errno. */
+/* Write the transit's pages to the file, except those to which assign() has assigned no place in it:
+   their content is in the file already, or is not needed. Pages whose places are contiguous are
+   written together. Returns 0 or -errno. */
 static int write_pages(struct transit *transit)
 {
 	struct pager *pager = transit->pager;

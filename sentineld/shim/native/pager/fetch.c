@@ -216,9 +216,8 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 }
 
 /* Begin to read, in one transit, a run of pages that ends directly before `page`. All pages of the
-   run are out and not in transit. The run is as long as three limits allow: `pages`, the number of
-   frames that reading ahead may use, and fetch_ahead.pages. Returns the number of pages whose read
-   has begun. */
+   run are out and not in transit. Its length is limited by `pages`, by fetch_ahead.pages, and by the
+   number of frames that reading ahead may use. Returns the number of pages whose read has begun. */
 static uint32_t begin_below(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
 {
 	uint64_t free = fetch_ahead.frames(pager, fetch_ahead.pages);

@@ -36,8 +36,8 @@ def test_parameters_are_fetched_a_layer_ahead_and_released() -> None:
     assert plan.notes[0] == (
         "tensors are swapped out in 7 gaps; parameters are fetched 1 layer ahead"
     )
-    # The optimizer accesses three of the parameters, its state and the gradient in slow memory. The
-    # gradient is also born there.
+    # In slow memory, the optimizer accesses its state, the gradient and three of the four
+    # parameters. The gradient is also born there.
     slow_ns = (len(PARAMETERS) - 1 + 3) * PAGES * PAGE
     assert plan.predicted.step_ns == 14_000_000_000 + slow_ns
     found = simulate(profile, policy("zero-infinity"), moving(128), ROOM)

@@ -73,7 +73,7 @@ int main(int argc, char **argv)
 {
 	bool ok = true;
 
-	/* executed by the target of the check `end` */
+	/* The target of the check `end` replaces itself by this program; see exec_sleep(). */
 	if (argc == 2 && !strcmp(argv[1], "--sleep")) {
 		pause();
 		return 0;
