@@ -26,10 +26,12 @@ OTHERS = 1 << 14
 pages. Otherwise, on an idle machine, the hot pages could keep TLB entries that are older than
 DAMON's observation, and DAMON would not notice the accesses to these pages."""
 OTHER = f"other = mmap.mmap(-1, {OTHERS * PAGE_BYTES}); other.madvise(mmap.MADV_NOHUGEPAGE)"
-LOOP = (
-    f"while True: block[:{HOT * PAGE_BYTES}:{PAGE_BYTES}] = bytes({HOT});"
+ACCESS = (
+    f"block[:{HOT * PAGE_BYTES}:{PAGE_BYTES}] = bytes({HOT});"
     f" other[::{PAGE_BYTES}] = bytes({OTHERS})"
 )
+WINDOW_S = 2.0
+"""So long that the process accesses its pages in the window although other tests need the CPUs."""
 
 
 @usable
@@ -40,10 +42,11 @@ def test_accessed_pages_are_distinguished_from_idle_ones() -> None:
         numbers = first + np.array([0, 3, HOT - 1, HOT + 1, 2 * HOT, 0])
         frames = pages.frames(numbers)
         process.run(OTHER)
+        process.run(ACCESS)  # the first accesses take longer than later ones
         assert process.process.stdin is not None
-        process.process.stdin.write(LOOP + "\n")
+        process.process.stdin.write(f"while True: {ACCESS}\n")
         process.process.stdin.flush()
-        found = accessed_frames(frames, 0.3)
+        found = accessed_frames(frames, WINDOW_S)
         process.process.kill()
         pages.close()
     assert found.tolist() == [True, True, True, False, False, True]
