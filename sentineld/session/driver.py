@@ -337,6 +337,11 @@ class Driver:
         self.attachment.rule = ""
         self.lifecycle.enter(State.REGISTERED, reason)
 
+    def leave_layout(self) -> None:
+        """Make the process leave its layout, although no mover follows it. Raises EOFError."""
+        self._link.segment.open_barriers()
+        self._link.send({"type": "detach"})
+
     def end(self, reason: str) -> None:
         """Release the process and end the session."""
         if self.ended:
@@ -357,7 +362,7 @@ class Driver:
         if self._link.segment.words().layout_id:
             # Make the process leave its layout. Otherwise the layout's cuts would be recorded as
             # boundaries of the process's steps.
-            self._link.send({"type": "detach"})
+            self.leave_layout()
         self._profiling = Profiling(
             self._link,
             self._machine,

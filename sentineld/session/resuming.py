@@ -3,15 +3,21 @@
 
 from __future__ import annotations
 
+import logging
+
+from sentineld.base.log_events import LogEvent, about
 from sentineld.base.units import FastBudget
 from sentineld.machine.machine import Machine
 from sentineld.observe.matching import Candidate, matching_rule
 from sentineld.observe.shim_link import ShimLink
 from sentineld.session.driver import Driver
 from sentineld.session.goals import saved_goal
+from sentineld.session.lifecycle import State
 from sentineld.session.state import Restored
 from sentineld.session.welcome import welcome
 from sentineld.session.work.planning import Goal
+
+log = logging.getLogger(__name__)
 
 
 class Resuming:
@@ -26,8 +32,9 @@ class Resuming:
     def begin(self) -> None:
         """Answer the hello. If an earlier daemon saved a session of this process, resume this
         session: follow its plan if the plan is still live and resumable (Saved.resumable()), else
-        attach the process again. If no session was saved, the configuration decides whether to
-        attach the process. Raises the same errors as Driver.turn()."""
+        attach the process again. If no session can be restored, the configuration decides whether
+        to attach the process; if it is not attached, it leaves the layout that it may still have.
+        Raises the same errors as Driver.turn()."""
         layout_id = self._link.segment.words().layout_id
         name = self._attachment.name
         welcome(self._link, self._machine, name, has_layout=bool(layout_id))
@@ -36,10 +43,12 @@ class Resuming:
             # the program that the process ran before it called exec().
             self._attachment.forget()
         restored = self._attachment.restored(layout_id)
-        if restored is None:
-            self._attach_by_rule()
-        else:
+        if restored is not None:
             self._resume(restored, layout_id)
+            return
+        self._attach_by_rule()
+        if layout_id and self._driver.lifecycle.state is State.REGISTERED:
+            self._leave_layout()
 
     def _resume(self, restored: Restored, layout_id: int) -> None:
         saved, machine = restored.saved, self._machine
@@ -58,6 +67,19 @@ class Resuming:
     def _attach_again(self, goal: Goal, why: str = "") -> None:
         self._driver.attach_to(goal)
         self._driver.lifecycle.explain(f"attached again after the daemon's restart{why}")
+
+    def _leave_layout(self) -> None:
+        """Make the process leave the layout of a plan whose state is missing or damaged: no mover
+        would ever follow this plan."""
+        self._driver.leave_layout()
+        lifecycle, reason = self._driver.lifecycle, "an earlier daemon's plan, whose state is lost"
+        lifecycle.explain(f"{lifecycle.status.reason}; the process leaves {reason}")
+        log.warning(
+            "process %d is not managed: it leaves %s",
+            self._link.pid,
+            reason,
+            extra=about(LogEvent.NOT_MANAGED),
+        )
 
     def _attach_by_rule(self) -> None:
         """Attach the process if the configuration says so."""

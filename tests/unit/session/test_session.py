@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,30 @@ def test_a_plan_that_cannot_be_resumed_is_left_before_the_process_is_profiled(
     assert messages == ["welcome", "detach", "watch_writes"]
     assert session.goal is not None
     assert session.goal.policy == "static"
+    session.close()
+    session.join(PATIENCE_S)
+    linked.close_shim()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("attaches", [False, True])
+def test_a_plan_whose_state_is_lost_is_left(tmp_path: Path, damaged: bool, attaches: bool) -> None:
+    linked, states = Linked(layout_id=5), StateFiles(tmp_path)
+    found = machine()
+    found.configure(replace(found.config, auto_attach=attaches))
+    session = Session(linked.link, found, states, Turns())
+    linked.link.hello["session"] = session.name
+    if damaged:
+        (tmp_path / "sessions" / f"{session.name}.json").write_text("{}")
+    session.start()
+    expected = "attached with" if attaches else "the process leaves an earlier daemon's plan"
+    wait(lambda: expected in session.lifecycle.status.reason)
+    assert session.lifecycle.state == ("attached" if attaches else "registered")
+    messages = [message["type"] for message in linked.shim.receive()]
+    assert messages[:2] == ["welcome", "detach"]
+    assert messages.count("detach") == 1
+    # The barriers of all positions are open.
+    assert int(linked.writer.header["moves_done"][0]) == (1 << 64) - 1
     session.close()
     session.join(PATIENCE_S)
     linked.close_shim()
