@@ -5,7 +5,7 @@ state file. Also makes the content of a state file from a goal."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sentineld.base.errors import SentinelError
@@ -79,8 +79,7 @@ def changed_goal(
 def saved_goal(machine: Machine, saved: Saved) -> Goal:
     """The goal that an earlier daemon saved. If the daemon no longer has a shared budget, the
     session keeps its share as a budget of its own. Raises SentinelError."""
-    shares = saved.terms is not None and machine.shared is not None
-    terms = Terms(**(saved.terms or {})) if shares else None
+    terms = saved.terms if machine.shared is not None else None
     # Only a share of the shared budget can be 0 bytes. FastBudget.parse() refuses 0 bytes.
     fast = FastBudget(None, 0) if saved.fast == "0" else FastBudget.parse(saved.fast)
     return Goal(fast, saved.policy, terms)
@@ -95,7 +94,7 @@ def to_save(machine: Machine, goal: Goal, rule: str) -> Saved:
         substrate.emulated,
         substrate.paged,
         machine.nodes(),
-        terms=None if goal.terms is None else asdict(goal.terms),
+        terms=goal.terms,
         rule=rule,
     )
 

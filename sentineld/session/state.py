@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.log_events import LogEvent, about
+from sentineld.plan.division import Terms
 from sentineld.plan.store import load_plan, save_plan
 from sentineld.session.live.shapes import Planned, Shape
 
@@ -55,7 +56,7 @@ class Saved:
     emulated: str = ""  # preset of emulated tiers; "": the tiers are not emulated
     paged: str = ""  # directory of the files of paged tiers; "": the tiers are not paged
     nodes: Nodes = ()  # the tiers' nodes; empty in files of earlier versions
-    terms: dict[str, Any] | None = None  # fields of Goal.terms; None: the budget is not shared
+    terms: Terms | None = None  # as Goal.terms; None: the budget is not shared
     plans: tuple[SavedPlan, ...] = ()  # the live plan and the plan being entered, if any
     rule: str = ""  # origin of the rule that attached the process; "": no rule did
 
@@ -187,12 +188,12 @@ class StateFiles:
             # new plan.
             plans = tuple(SavedPlan(**row) for row in found.get("plans", []))
             return Saved(
-                found["fast"],
-                found["policy"],
+                str(found["fast"]),
+                str(found["policy"]),
                 found.get("emulated", ""),
                 found.get("paged", ""),
                 tuple(tuple(nodes) for nodes in found.get("nodes", [])),
-                found.get("terms"),
+                _terms(found.get("terms")),
                 plans,
                 str(found.get("rule", "")),
             )
@@ -250,3 +251,15 @@ def _with_goal(row: SavedPlan, saved: Saved) -> SavedPlan:
     """The row with its budget and policy. A row that an earlier version wrote has neither, and gets
     those of `saved`."""
     return replace(row, fast=row.fast or saved.fast, policy=row.policy or saved.policy)
+
+
+def _terms(found: Any) -> Terms | None:
+    """The terms in NAME.json. Raises TypeError if they are damaged, or have a field of a later
+    version."""
+    if found is None:
+        return None
+    terms = Terms(**found)
+    numbers = terms.weight, terms.least_bytes, terms.most_bytes or 0
+    if not all(isinstance(one, int | float) for one in numbers):
+        raise TypeError(f"the terms are {found}")
+    return terms

@@ -13,6 +13,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.config import Config
 from sentineld.machine.machine import Machine
 from sentineld.model.protocol import Mode
+from sentineld.plan.division import Terms
 from sentineld.session import requests
 from sentineld.session.driver import Driver
 from sentineld.session.live.shapes import Planned, Shape
@@ -55,7 +56,7 @@ class ToyDriver:
         monkeypatch.setattr(requests, "planned_for", self._plan)
         # A process whose daemon was restarted names the session in its next hello.
         self.linked.link.hello["session"] = self.driver.attachment.name if welcomed else ""
-        terms = {"weight": 2.0} if shared_fast else None
+        terms = Terms(2.0) if shared_fast else None
         saved = Saved(fast, "sentinel", "cxl", nodes=nodes, terms=terms)
         states.entering(self.driver.attachment.name, saved, LAYOUT_ID, PLANNED)
         Resuming(self.linked.link, self.machine, self.driver).begin()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sentineld.plan.division import Terms
 from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.state import Nodes, Saved, StateFiles
 from tests.unit.plan.toys import large_plan, large_profile
@@ -56,6 +57,15 @@ def test_a_plan_is_restored_before_and_after_it_is_live(states: StateFiles) -> N
         assert found.migration_bytes_per_s == 1e8
         assert found.plan.moves.tobytes() == large_plan().moves.tobytes()
         states.live(NAME, 7)
+
+
+def test_terms_are_restored(states: StateFiles) -> None:
+    shares = replace(SAVED, terms=Terms(2.0, 4096))
+    states.attached(NAME, shares)
+    assert states.load(NAME, 0) == (shares, None, False)
+    changed = replace(shares, terms=Terms(3.0, 0, 8192))
+    states.changed_terms(NAME, changed)
+    assert states.load(NAME, 0) == (changed, None, False)
 
 
 def test_while_one_plan_replaces_another_both_are_kept(states: StateFiles, tmp_path: Path) -> None:
@@ -221,6 +231,10 @@ def test_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
         '{"plans": 3}',
         '{"fast": "20%", "plans": []}',
         '{"fast": "20%", "policy": "auto", "nodes": [0, 1]}',
+        '{"fast": "20%", "policy": "auto", "terms": {"of_a_later_version": 1}}',
+        '{"fast": "20%", "policy": "auto", "terms": {"weight": "2"}}',
+        '{"fast": "20%", "policy": "auto", "terms": {"least_bytes": null}}',
+        '{"fast": "20%", "policy": "auto", "terms": [1]}',
         "\xff",
     ],
 )
