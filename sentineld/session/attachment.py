@@ -236,6 +236,10 @@ class Attachment:
         """Remove the state files."""
         self._states.forget(self.name)
 
+    def prune(self) -> None:
+        """Remove the state files of all processes that no longer exist."""
+        self._states.prune()
+
     def _saved(self) -> Saved:
         assert self.goal is not None
         return to_save(self._machine, self.goal, self.rule)

@@ -350,6 +350,8 @@ class Driver:
         # the remaining callbacks would never be released.
         with contextlib.ExitStack() as release:
             release.callback(self.lifecycle.enter, State.ENDED, reason)
+            if not self.keeps_files:
+                release.callback(self.attachment.prune)
             release.callback(self._link.close)
             release.callback(self.observing.close)
             if not self.keeps_files and (self._process.exited() or reason == CALLED_EXEC):

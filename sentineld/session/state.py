@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.log_events import LogEvent, about
+from sentineld.observe.pidfd import start_time_ticks
 from sentineld.plan.division import Terms
 from sentineld.plan.store import load_plan, save_plan
 from sentineld.session.live.shapes import Planned, Shape
@@ -92,7 +92,7 @@ class StateFiles:
             raise SentinelError(
                 "bad-config", f"can't use {state_dir}: {error.strerror}", "set state_dir"
             ) from None
-        self._prune()
+        self.prune()
 
     def attached(self, name: str, saved: Saved) -> None:
         """Save a session without a plan."""
@@ -178,6 +178,18 @@ class StateFiles:
         """Remove a session's files."""
         self._remove(self._folder.glob(f"{name}.*"))
 
+    def prune(self) -> None:
+        """Remove the files of all processes that no longer exist. An exit closes the connection
+        first, so Driver.end() may find that the process still exists, and keep its files; a later
+        call removes them."""
+        try:
+            files = list(self._folder.iterdir())
+        except OSError as error:
+            _log_not_removed(error)
+            return
+        gone = {name for name in set(map(_name_of, files)) if not _exists(name)}
+        self._remove(file for file in files if _name_of(file) in gone)
+
     def _plan_file(self, name: str, layout_id: int) -> Path:
         return self._folder / f"{name}.{layout_id}.npz"
 
@@ -227,24 +239,36 @@ class StateFiles:
                 extra=about(LogEvent.STATE_NOT_KEPT),
             )
 
-    def _prune(self) -> None:
-        self._remove(
-            file
-            for file in self._folder.iterdir()
-            if not (pid := file.name.split("-")[0]).isdigit() or not os.path.exists(f"/proc/{pid}")
-        )
-
     @staticmethod
     def _remove(files: Iterable[Path]) -> None:
         for file in list(files):
             try:
                 file.unlink(missing_ok=True)
             except OSError as error:
-                log.warning(
-                    "a session's state can't be removed: %s",
-                    error,
-                    extra=about(LogEvent.STATE_NOT_KEPT),
-                )
+                _log_not_removed(error)
+
+
+def _name_of(file: Path) -> str:
+    """The name of the session that a file belongs to."""
+    return file.name.split(".")[0]
+
+
+def _exists(name: str) -> bool:
+    """Whether the process of the session with this name still exists. True if this is unknown,
+    because no descriptor is free."""
+    pid, _, ticks = name.partition("-")
+    try:
+        return start_time_ticks(int(pid)) == int(ticks)
+    except (SentinelError, ValueError):
+        return False
+    except OSError:
+        return True
+
+
+def _log_not_removed(error: OSError) -> None:
+    log.warning(
+        "a session's state can't be removed: %s", error, extra=about(LogEvent.STATE_NOT_KEPT)
+    )
 
 
 def _with_goal(row: SavedPlan, saved: Saved) -> SavedPlan:

@@ -6,6 +6,7 @@ tests/integration/test_emulated.py drives trainings through all states.
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
+from sentineld.observe.pidfd import start_time_ticks
 from sentineld.plan.division import Terms
 from sentineld.session.lifecycle import CALLED_EXEC, State
 from sentineld.session.work.profiling import Profiling
@@ -64,6 +66,21 @@ def test_exec_ends_a_session_for_good(
     assert len(state_files(tmp_path)) == 2
     managed.driver.end(reason)
     assert bool(state_files(tmp_path)) == kept
+
+
+def test_files_that_were_kept_for_an_exiting_process_are_removed_later(
+    managed: ToyDriver, tmp_path: Path
+) -> None:
+    """An exit closes the connection first, so a session may end before its process is gone."""
+    kept = state_files(tmp_path)
+    other = subprocess.Popen(["sleep", "1000"])
+    name = f"{other.pid}-{start_time_ticks(other.pid)}"
+    for file in (f"{name}.json", f"{name}.7.npz"):
+        (tmp_path / "sessions" / file).write_text("")
+    other.kill()
+    other.wait()
+    managed.driver.end("the process closed its connection")
+    assert state_files(tmp_path) == kept
 
 
 def test_a_turn_checks_whether_steps_still_end_while_pages_are_sampled(

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from sentineld.observe.pidfd import start_time_ticks
 from sentineld.plan.division import Terms
 from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.state import Nodes, Saved, StateFiles
+from tests.unit.descriptors import no_descriptors
 from tests.unit.plan.toys import large_plan, large_profile
 
-NAME = f"{os.getpid()}-1"
+NAME = f"{os.getpid()}-{start_time_ticks(os.getpid())}"
 SAVED = Saved("20%", "auto", "cxl", nodes=((0,), (1,)))
 
 
@@ -216,9 +218,20 @@ def test_another_process_with_the_same_pid_inherits_nothing(states: StateFiles) 
 def test_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
     folder = tmp_path / "sessions"
     folder.mkdir()
-    for name in ("4194999-5.json", "4194999-5.7.npz", "no-pid.json", f"{NAME}.json"):
+    reused = f"{os.getpid()}-1.json"  # an earlier process had the same pid
+    for name in ("4194999-5.json", "4194999-5.7.npz", "no-pid.json", reused, f"{NAME}.json"):
         (folder / name).write_text("")
     StateFiles(tmp_path)
+    assert files(tmp_path) == {f"{NAME}.json"}
+
+
+def test_files_are_kept_if_no_descriptor_is_free_to_look_for_their_processes(
+    states: StateFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    states.attached(NAME, SAVED)
+    with no_descriptors():
+        states.prune()
+    assert "can't be removed" in caplog.text
     assert files(tmp_path) == {f"{NAME}.json"}
 
 
