@@ -59,7 +59,7 @@ class Replacing:
                 "once it is managed, give another --fast or --policy; or detach it first:"
                 f" sentinelctl detach {self._link.pid}",
             )
-        self._requests.require_none()
+        self._requests.require_no_planning()
 
     def switch_to(self, goal: Goal) -> Replanning:
         """Begin to plan for another budget or policy, from the live plan's profile. Raises

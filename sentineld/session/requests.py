@@ -42,6 +42,18 @@ class Requests:
             what = f"process {self._link.pid} is being {self.current.doing}"
             raise SentinelError("wrong-state", what, "wait until that is done")
 
+    def require_no_planning(self) -> None:
+        """Raise SentinelError while a request is being served, or while the planning of an
+        abandoned request still runs. Otherwise, a caller could start any number of threads by
+        repeatedly beginning a request and hanging up."""
+        self.require_none()
+        if self._abandoned is not None and not self._abandoned.ready():
+            raise SentinelError(
+                "busy",
+                f"the planning for an earlier request of process {self._link.pid} still runs",
+                "try again later: planning runs to its end even after its request has ended",
+            )
+
     def meter(self, managed: Managed, tiers: Tiers, steps: int) -> Request[list[StepMeter]]:
         """Begin to meter this number of steps. Raises SentinelError."""
         self.require_none()
@@ -61,19 +73,8 @@ class Requests:
 
     def plan_again(self, goal: Goal, plan_input: PlanInput) -> Replanning:
         """Begin to plan for another budget or policy, or for other placements of tensors. Raises
-        SentinelError, or RuntimeError if no thread can be started.
-
-        SentinelError "busy" is raised while the planning of an abandoned request still runs.
-        Otherwise, a caller could start any number of threads by repeatedly beginning a request and
-        hanging up.
-        """
-        self.require_none()
-        if self._abandoned is not None and not self._abandoned.ready():
-            raise SentinelError(
-                "busy",
-                f"the planning for an earlier request of process {self._link.pid} still runs",
-                "try again later: planning runs to its end even after its request has ended",
-            )
+        SentinelError (see require_no_planning()), or RuntimeError if no thread can be started."""
+        self.require_no_planning()
         replanning = Replanning(
             goal, lambda: planned_for(goal, plan_input, self._machine, self._link)
         )

@@ -47,6 +47,17 @@ def test_a_switch_that_is_refused_changes_no_terms(sharing: ToyDriver) -> None:
     assert driver.attachment.goal.terms == Terms(2.0)
 
 
+def test_a_switch_during_an_abandoned_planning_changes_no_terms(sharing: ToyDriver) -> None:
+    driver = sharing.driver
+    replanning = driver.attach(None, "static")
+    assert replanning is not None
+    driver.cancel(replanning)
+    with pytest.raises(SentinelError, match="for an earlier request"):
+        driver.attach(None, "static", {"weight": 3.0})
+    assert driver.attachment.goal is not None
+    assert driver.attachment.goal.terms == Terms(2.0)
+
+
 def test_terms_need_a_shared_budget(managed: ToyDriver) -> None:
     with pytest.raises(SentinelError, match="has a budget of its own"):
         managed.driver.attach(None, None, {"weight": 2.0})
