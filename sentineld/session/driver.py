@@ -25,7 +25,7 @@ from sentineld.session.goals import Attached, TermChanges, changed_goal, first_g
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing
 from sentineld.session.intake.step_feed import StepFeed
-from sentineld.session.lifecycle import CALLED_EXEC, EXITED, Lifecycle, State
+from sentineld.session.lifecycle import CALLED_EXEC, EXITED, NOT_READING, Lifecycle, State
 from sentineld.session.live.shapes import Shape
 from sentineld.session.plans.following import Following
 from sentineld.session.replacing import Replacing
@@ -263,9 +263,14 @@ class Driver:
         """Begin to manage a process that is not attached. Raises the same errors as turn()."""
         self._requests.require_none()
         goal = self.attachment.admit(goal)
-        self.set_barrier_timeout()
-        self.following.begin()
-        self._begin_profiling(goal)
+        try:
+            self.set_barrier_timeout()
+            self.following.begin()
+            self._begin_profiling(goal)
+        except (SentinelError, OSError, RuntimeError) as error:
+            # The error of a verb reaches only the caller, so release the budget here.
+            self.unmanage(f"it can't be attached: {error}")
+            raise
         self.attachment.save()
         how = f"attached with {self.attachment.goal}"
         if self.attachment.rule:
@@ -331,7 +336,7 @@ class Driver:
         try:
             self._link.send({"type": "detach"})
         except EOFError:
-            self.end("the process does not read its socket")
+            self.end(NOT_READING)
             return
         self.attachment.release()
         self.attachment.rule = ""

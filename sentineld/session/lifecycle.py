@@ -11,6 +11,9 @@ EXITED = "the process exited"
 CALLED_EXEC = "the process called exec"
 """The reason with which a session ends if its process has begun another program."""
 
+NOT_READING = "the process does not read its socket"
+"""The reason with which a session ends if a message can't be sent to its process."""
+
 
 class State(StrEnum):
     """State of a session; docs/architecture.md has the diagram."""

@@ -30,7 +30,7 @@ from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.trace import Trace
 from sentineld.session.driver import Driver
-from sentineld.session.lifecycle import EXITED, State
+from sentineld.session.lifecycle import EXITED, NOT_READING, State
 from sentineld.session.resuming import Resuming
 from sentineld.session.state import StateFiles
 from sentineld.session.turns import Turns
@@ -232,7 +232,11 @@ class Session:
         def unless_gone() -> Result:
             if gone.is_set():
                 raise hung_up()
-            made.append(function())
+            try:
+                made.append(function())
+            except EOFError:
+                self._driver.end(NOT_READING)  # as in _guarded(), which sees no errors of verbs
+                raise
             return made[0]
 
         def undo() -> None:
@@ -329,7 +333,7 @@ class Session:
         except SentinelError as error:
             self._fail(str(error))
         except EOFError:
-            self._driver.end("the process does not read its socket")
+            self._driver.end(NOT_READING)
         except ProcessLookupError:
             # The process has exited, and a call to the kernel module or to move_pages() failed
             # before the next check of the pidfd could detect the exit.

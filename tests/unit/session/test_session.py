@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from dataclasses import replace
@@ -11,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.units import FastBudget
+from sentineld.config import Config
 from sentineld.control.frames import Message
+from sentineld.machine.machine import Machine
 from sentineld.session import session as session_module
 from sentineld.session.session import POLL_S, RECORDING_POLL_S, Session
 from sentineld.session.state import Saved, StateFiles
@@ -19,7 +23,14 @@ from sentineld.session.turns import Turns
 from tests.unit.descriptors import no_descriptors
 from tests.unit.emulated import machine, residency
 from tests.unit.links import Linked
+from tests.unit.plan.toys import two_tiers
+from tests.unit.toyprocess import ToyPages, ToySubstrate
 from tests.unit.waiting import PATIENCE_S, wait
+
+
+def machine_with_memory() -> Machine:
+    """A machine whose fast tier has 1 GiB, so that budgets in bytes can be reserved."""
+    return Machine(Config(), ToySubstrate(ToyPages()), two_tiers(), [])
 
 
 def test_a_turn_without_descriptors_ends_the_management_only(tmp_path: Path) -> None:
@@ -173,6 +184,45 @@ def test_a_plan_whose_state_is_lost_is_left(tmp_path: Path, damaged: bool, attac
     assert messages.count("detach") == 1
     # The barriers of all positions are open.
     assert int(linked.writer.header["moves_done"][0]) == (1 << 64) - 1
+    session.close()
+    session.join(PATIENCE_S)
+    linked.close_shim()
+
+
+def test_an_attach_of_a_process_that_does_not_read_ends_its_session(tmp_path: Path) -> None:
+    linked, found = Linked(layout_id=5), machine_with_memory()
+    session = Session(linked.link, found, StateFiles(tmp_path), Turns())
+    session.start()
+    wait(lambda: "an earlier daemon's plan" in session.lifecycle.status.reason)
+    with contextlib.suppress(EOFError):
+        while True:
+            linked.link.send({"type": "detach"})
+    with pytest.raises(SentinelError, match="can't be reached: its state is ended"):
+        session.attach(FastBudget.parse("1M"), None)
+    session.join(PATIENCE_S)
+    assert session.lifecycle.status.reason == "the process does not read its socket"
+    assert found.budgets.held_bytes(linked.link) == 0
+    linked.close_shim()
+
+
+def test_an_attach_that_fails_reserves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked, found = Linked(), machine_with_memory()
+    session = Session(linked.link, found, StateFiles(tmp_path), Turns())
+    session.start()
+
+    def refuse() -> None:
+        raise OSError("Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session.observing, "prepare", refuse)
+        with pytest.raises(SentinelError, match="Too many open files"):
+            session.attach(FastBudget.parse("1M"), None)
+    assert found.budgets.held_bytes(linked.link) == 0
+    assert session.lifecycle.status.reason == "it can't be attached: Too many open files"
+    session.attach(FastBudget.parse("1M"), None)
+    assert found.budgets.held_bytes(linked.link) == 1 << 20
     session.close()
     session.join(PATIENCE_S)
     linked.close_shim()
