@@ -232,6 +232,10 @@ class Attachment:
         """The session that an earlier daemon saved; see StateFiles.load()."""
         return self._states.load(self.name, layout_id)
 
+    def is_saved(self) -> bool:
+        """Whether the next daemon would resume the session or attach the process again."""
+        return self._states.has(self.name)
+
     def forget(self) -> None:
         """Remove the state files."""
         self._states.forget(self.name)

@@ -279,8 +279,9 @@ class Driver:
         log.info("process %d is %s", self._link.pid, how, extra=about(LogEvent.ATTACHED))
 
     def detach(self) -> None:
-        """Stop managing. Raises SentinelError."""
-        if self.lifecycle.state is State.REGISTERED:
+        """Stop managing. If an error has ended the management already, forget the session, so that
+        the next daemon does not attach the process again. Raises SentinelError."""
+        if self.lifecycle.state is State.REGISTERED and not self.attachment.is_saved():
             raise SentinelError(
                 "wrong-state", f"process {self._link.pid} is not attached", "attach it first"
             )

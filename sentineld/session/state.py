@@ -174,6 +174,10 @@ class StateFiles:
         )
         return Restored(saved, planned, row.entered)
 
+    def has(self, name: str) -> bool:
+        """Whether the next daemon would find a session of this name."""
+        return (self._folder / f"{name}.json").exists()
+
     def forget(self, name: str) -> None:
         """Remove a session's files."""
         self._remove(self._folder.glob(f"{name}.*"))

@@ -68,6 +68,18 @@ def test_terms_need_a_shared_budget(managed: ToyDriver) -> None:
         managed.driver.attach(MORE, None, {"weight": 2.0})
 
 
+def test_a_detach_after_an_error_forgets_the_session(managed: ToyDriver, tmp_path: Path) -> None:
+    """Until then, the next daemon would attach the process again."""
+    driver = managed.driver
+    driver.unmanage("an error")
+    assert len(state_files(tmp_path)) == 2
+    driver.detach()
+    assert driver.lifecycle.status == (State.REGISTERED, "detached")
+    assert state_files(tmp_path) == []
+    with pytest.raises(SentinelError, match="is not attached"):
+        driver.detach()
+
+
 @pytest.mark.parametrize(
     ("reason", "kept"), [(CALLED_EXEC, False), ("the process closed its connection", True)]
 )
