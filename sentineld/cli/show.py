@@ -336,6 +336,6 @@ def _write_plan_page(daemon: Daemon, pid: int, path: Path) -> None:
         # This descriptor shares the file position of the daemon, which wrote the file and left the
         # position at its end.
         file.seek(0)
-        plan, profile = read_plan(file, "the daemon's answer")
+        plan, profile, _ = read_plan(file, "the daemon's answer")
     names = {address: TensorName(role, name) for address, role, name in answer["names"]}
     write_page(page_data(plan_report(plan, profile, names, f"plan of process {pid}")), path)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Store a session's plan and profile in an .npz file, for a daemon that resumes the session."""
+"""Store the plan and the profiles of a session in an .npz file, for a daemon that resumes it."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +28,15 @@ from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, P
 
 STORE_VERSION = 7
 
-_DTYPES: dict[str, np.dtype[Any]] = {
+_CHARGED = "charged_"
+"""Prefix of the names of a second profile's tables, and the key of its texts."""
+_PROFILE_DTYPES: dict[str, np.dtype[Any]] = {
     "tensors": TENSOR_DTYPE,
     "accesses": ACCESS_DTYPE,
     "stretches": STRETCH_DTYPE,
+}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    **_PROFILE_DTYPES,
     "slots": SLOT_DTYPE,
     "cuts": np.dtype("<u4"),
     "waits": np.dtype("<i4"),
@@ -42,19 +48,31 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 }
 
 
-def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
-    """Write the plan and the profile; the file is replaced atomically. Raises OSError."""
+class Stored(NamedTuple):
+    """The content of a file."""
+
+    plan: Plan
+    profile: Profile
+    charged: Profile  # see write_plan(); `profile` if the file has no other profile
+
+
+def save_plan(path: Path, plan: Plan, profile: Profile, charged: Profile | None = None) -> None:
+    """Write the plan and its profiles, as write_plan() does; the file is replaced atomically.
+    Raises OSError."""
     part = path.with_name(path.name + ".writing")
     with part.open("wb") as file:
-        write_plan(plan, profile, file)
+        write_plan(plan, profile, file, charged)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
 
 
-def write_plan(plan: Plan, profile: Profile, file: IO[bytes]) -> None:
-    """Write the plan and the profile into an open file. Raises OSError."""
-    texts = {
+def write_plan(
+    plan: Plan, profile: Profile, file: IO[bytes], charged: Profile | None = None
+) -> None:
+    """Write the plan and its profiles into an open file. charged: the profile from which emulated
+    delays are computed, if it is not `profile`. Raises OSError."""
+    texts: dict[str, Any] = {
         "policy": plan.policy,
         "budget_bytes": plan.budget_bytes,
         "regions": [asdict(region) for region in plan.layout.regions],
@@ -63,23 +81,17 @@ def write_plan(plan: Plan, profile: Profile, file: IO[bytes]) -> None:
         "predicted": asdict(plan.predicted),
         "reasons": list(plan.reasons),
         "notes": list(plan.notes),
-        "layers": list(profile.layers),
-        "slot_count": profile.slot_count,
-        "event_count": profile.event_count,
-        "page_bytes": profile.page_bytes,
-        "peak_bytes": profile.peak_bytes,
-        "source": profile.source,
-        "unattributed_pages": profile.unattributed_pages,
-        "heap_base": profile.heap_base,
-        "untold_pages": profile.untold_pages,
+        **_texts(profile),
     }
+    tables = {name: getattr(profile, name) for name in _PROFILE_DTYPES}
+    if charged is not None and charged is not profile:
+        texts[_CHARGED] = _texts(charged)
+        tables |= {_CHARGED + name: getattr(charged, name) for name in _PROFILE_DTYPES}
     np.savez_compressed(
         file,
         version=np.array(STORE_VERSION),
         texts=np.array(json.dumps(texts)),
-        tensors=profile.tensors,
-        accesses=profile.accesses,
-        stretches=profile.stretches,
+        **tables,
         slots=plan.layout.slots,
         cuts=plan.layout.cuts,
         waits=plan.layout.waits,
@@ -91,8 +103,8 @@ def write_plan(plan: Plan, profile: Profile, file: IO[bytes]) -> None:
     )
 
 
-def load_plan(path: Path) -> tuple[Plan, Profile]:
-    """Read the plan and the profile.
+def load_plan(path: Path) -> Stored:
+    """Read the plan and its profiles.
 
     Raises FileNotFoundError, or SentinelError if the file is damaged or has another version.
     """
@@ -105,8 +117,8 @@ def load_plan(path: Path) -> tuple[Plan, Profile]:
         raise _damaged(str(path), f"{type(error).__name__}: {error}") from None
 
 
-def read_plan(file: IO[bytes], where: str) -> tuple[Plan, Profile]:
-    """Read the plan and the profile from an open file.
+def read_plan(file: IO[bytes], where: str) -> Stored:
+    """Read the plan and its profiles from an open file.
 
     where: the name of the file, for the error. Raises SentinelError if the file is damaged or has
     another version.
@@ -116,16 +128,43 @@ def read_plan(file: IO[bytes], where: str) -> tuple[Plan, Profile]:
             if int(tables["version"]) != STORE_VERSION:
                 raise _damaged(where, f"it has version {int(tables['version'])}")
             texts = json.loads(str(tables["texts"]))
-            found = {name: _table(where, name, tables[name]) for name in _DTYPES}
-            return _plan(texts, found), _profile(texts, found)
+            found = _tables(where, tables, _DTYPES)
+            profile = _profile(texts, found)
+            charged = profile
+            if _CHARGED in texts:
+                others = _tables(where, tables, _PROFILE_DTYPES, _CHARGED)
+                charged = _profile(texts[_CHARGED], others)
+            return Stored(_plan(texts, found), profile, charged)
     except DAMAGED_ERRORS as error:
         raise _damaged(where, f"{type(error).__name__}: {error}") from None
 
 
-def _table(where: str, name: str, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if table.dtype != _DTYPES[name] or table.ndim != 1:
-        raise _damaged(where, f"the table {name} has a wrong type or shape")
-    return table
+def _tables(
+    where: str,
+    stored: Mapping[str, npt.NDArray[Any]],
+    dtypes: Mapping[str, np.dtype[Any]],
+    prefix: str = "",
+) -> dict[str, npt.NDArray[Any]]:
+    """Read tables by name. prefix: of their names in the file."""
+    found = {name: stored[prefix + name] for name in dtypes}
+    for name, table in found.items():
+        if table.dtype != dtypes[name] or table.ndim != 1:
+            raise _damaged(where, f"the table {prefix}{name} has a wrong type or shape")
+    return found
+
+
+def _texts(profile: Profile) -> dict[str, Any]:
+    return {
+        "layers": list(profile.layers),
+        "slot_count": profile.slot_count,
+        "event_count": profile.event_count,
+        "page_bytes": profile.page_bytes,
+        "peak_bytes": profile.peak_bytes,
+        "source": profile.source,
+        "unattributed_pages": profile.unattributed_pages,
+        "heap_base": profile.heap_base,
+        "untold_pages": profile.untold_pages,
+    }
 
 
 def _plan(texts: dict[str, Any], tables: dict[str, npt.NDArray[Any]]) -> Plan:

@@ -2,7 +2,7 @@
 """State files, from which the next daemon restores this daemon's sessions.
 
 A session has a file NAME.json, with the parameters of its attach and a row for each plan. Each plan
-also has a file NAME.LAYOUT.npz, with the plan and its profile. NAME is the process's pid and start
+also has a file NAME.LAYOUT.npz, with the plan and its profiles. NAME is the process's pid and start
 time, so that no process inherits a plan by reusing a pid. exec() keeps the pid and the start time,
 so Resuming.begin() removes the files of an earlier program. LAYOUT is the id of the plan's layout.
 While a plan replaces another, both plans are saved; the process's control words, in memory that it
@@ -115,7 +115,10 @@ class StateFiles:
         before = self._read(name)
         plans = [] if before is None else [_with_goal(one, before) for one in before.plans]
         with self._writing(name):
-            save_plan(self._plan_file(name, layout_id), planned.plan, planned.profile)
+            # Only emulated delays are computed from the profile `charged`.
+            charged = planned.charged if saved.emulated else None
+            file = self._plan_file(name, layout_id)
+            save_plan(file, planned.plan, planned.profile, charged)
             # Write the row last, so that every plan with a row has a complete file.
             self._write(name, replace(saved, plans=(*plans, row)))
 
@@ -154,7 +157,7 @@ class StateFiles:
         row = _with_goal(row, saved)
         saved = replace(saved, fast=row.fast, policy=row.policy)
         try:
-            plan, profile = load_plan(self._plan_file(name, layout_id))
+            stored = load_plan(self._plan_file(name, layout_id))
         except (OSError, SentinelError) as error:
             log.warning(
                 "the plan of session %s can't be read: %s",
@@ -165,9 +168,9 @@ class StateFiles:
             return Restored(saved, None, False)
         planned = Planned(
             shape=Shape(row.threads, row.sequence, row.sizes_vary),
-            profile=profile,
-            charged=profile,
-            plan=plan,
+            profile=stored.profile,
+            charged=stored.charged,
+            plan=stored.plan,
             budget_bytes=row.budget_bytes,
             plan_duration_s=None,
             migration_bytes_per_s=row.migration_bytes_per_s,

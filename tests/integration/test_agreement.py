@@ -30,7 +30,7 @@ def simulated(run: ManagedRun) -> Outcome:
     """Simulate the plan and profile that the daemon saved."""
     layout_id = run.status()["layout_id"]
     (file,) = (run.folder / "state" / "sessions").glob(f"*.{layout_id}.npz")
-    plan, profile = load_plan(file)
+    plan, profile, _ = load_plan(file)
     tiers, by = preset_tiers("cxl", 1), policy(plan.policy)
     return simulate(profile, by, tiers, plan.budget_bytes, plan=plan)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,21 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.plan.store import load_plan, save_plan
 from sentineld.policies.registry import policy
-from tests.unit.plan.toys import PAGE, late_plan, toy_plan, toy_profile, two_tiers
+from tests.unit.plan.toys import PAGE, large_profile, late_plan, toy_plan, toy_profile, two_tiers
 
 
 def test_plan_and_profile_survive_saving_and_loading(tmp_path: Path) -> None:
     profile = toy_profile()
     plan = policy("sentinel").plan(profile, two_tiers(), 8 * PAGE)
-    save_plan(tmp_path / "1-2.npz", plan, profile)
-    again, same = load_plan(tmp_path / "1-2.npz")
-    for one, other in ((plan, again), (plan.layout, again.layout), (profile, same)):
+    charged = large_profile()
+    save_plan(tmp_path / "1-2.npz", plan, profile, charged)
+    again, same, second = load_plan(tmp_path / "1-2.npz")
+    for one, other in (
+        (plan, again),
+        (plan.layout, again.layout),
+        (profile, same),
+        (charged, second),
+    ):
         for name in one.__dataclass_fields__:
             left, right = getattr(one, name), getattr(other, name)
             if isinstance(left, np.ndarray):
@@ -28,6 +35,16 @@ def test_plan_and_profile_survive_saving_and_loading(tmp_path: Path) -> None:
             elif name != "layout":
                 assert left == right
     assert [path.name for path in tmp_path.iterdir()] == ["1-2.npz"]
+
+
+def test_a_second_profile_is_saved_only_if_there_is_one(tmp_path: Path) -> None:
+    profile, sizes = toy_profile(), []
+    for charged in (None, profile, replace(profile, tensors=profile.tensors.copy())):
+        save_plan(tmp_path / "it.npz", toy_plan(), profile, charged)
+        stored = load_plan(tmp_path / "it.npz")
+        assert (stored.charged is stored.profile) == (charged is None or charged is profile)
+        sizes.append((tmp_path / "it.npz").stat().st_size)
+    assert sizes[0] == sizes[1] < sizes[2]
 
 
 def test_marks_of_late_moves_survive(tmp_path: Path) -> None:

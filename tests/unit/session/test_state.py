@@ -16,7 +16,7 @@ from sentineld.plan.division import Terms
 from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.state import Nodes, Saved, StateFiles
 from tests.unit.descriptors import no_descriptors
-from tests.unit.plan.toys import large_plan, large_profile
+from tests.unit.plan.toys import large_plan, large_profile, toy_profile
 
 NAME = f"{os.getpid()}-{start_time_ticks(os.getpid())}"
 SAVED = Saved("20%", "auto", "cxl", nodes=((0,), (1,)))
@@ -68,6 +68,21 @@ def test_terms_are_restored(states: StateFiles) -> None:
     changed = replace(shares, terms=Terms(3.0, 0, 8192))
     states.changed_terms(NAME, changed)
     assert states.load(NAME, 0) == (changed, None, False)
+
+
+@pytest.mark.parametrize("emulated", ["cxl", ""])
+def test_emulated_delays_are_computed_from_the_same_profile_after_a_restart(
+    states: StateFiles, emulated: str
+) -> None:
+    """On other tiers, only the profile that the plan was made from is needed."""
+    made = replace(planned(4096), charged=toy_profile())
+    states.entering(NAME, replace(SAVED, emulated=emulated), 7, made)
+    restored = states.load(NAME, 7)
+    assert restored is not None
+    assert restored.planned is not None
+    expected = made.charged if emulated else made.profile
+    assert restored.planned.charged.accesses.tobytes() == expected.accesses.tobytes()
+    assert restored.planned.profile.accesses.tobytes() == made.profile.accesses.tobytes()
 
 
 def test_while_one_plan_replaces_another_both_are_kept(states: StateFiles, tmp_path: Path) -> None:
