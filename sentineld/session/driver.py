@@ -198,8 +198,8 @@ class Driver:
     def _on_step(self, step: Step) -> None:
         if self._requests.current is not None:
             finished = self._requests.on_step(step)
-            if finished is not None and self.following.managed is None:
-                self.unmanage(finished.outcome)
+            if finished is not None:
+                self._request_ended(finished)
         elif self._profiling is not None:
             self._profiling.on_step(step)
         else:
@@ -320,10 +320,16 @@ class Driver:
         if not self._requests.cancel(request):
             return
         log.info("process %d is not %s: the caller hung up", self._link.pid, request.doing)
+        self._request_ended(request)
+        if self.following.managed is not None:
+            self.attachment.settle()
+
+    def _request_ended(self, request: Request[Any]) -> None:
+        """Release what the session needs only for requests."""
         if self.following.managed is None:
             self.unmanage(request.outcome)
         else:
-            self.attachment.settle()
+            self.observing.end_sampling()
 
     # State transitions.
 

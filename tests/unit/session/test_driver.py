@@ -14,11 +14,13 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
+from sentineld.observe import module
 from sentineld.observe.pidfd import start_time_ticks
 from sentineld.plan.division import Terms
 from sentineld.session.lifecycle import CALLED_EXEC, State
 from sentineld.session.work.profiling import Profiling
 from tests.unit.plan.toys import PAGE
+from tests.unit.session.intake.test_sampling import Log
 from tests.unit.toydriver import ToyDriver, state_files
 
 MORE = FastBudget.parse("512M")
@@ -45,6 +47,19 @@ def test_a_switch_that_is_refused_changes_no_terms(sharing: ToyDriver) -> None:
         driver.attach(None, "static", {"weight": 3.0})
     assert driver.attachment.goal is not None
     assert driver.attachment.goal.terms == Terms(2.0)
+
+
+def test_the_module_is_detached_when_a_request_ends(
+    managed: ToyDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    monkeypatch.setattr(module, "PageSampler", lambda: log)
+    recording = managed.driver.record(1)
+    managed.driver.observing.exact_sampling()  # as the recording does after the first steps
+    assert log.periods == [0]
+    managed.driver.cancel(recording)
+    assert managed.driver.lifecycle.state == "managed"
+    assert log.periods == [0, "closed"]
 
 
 def test_a_switch_during_an_abandoned_planning_changes_no_terms(sharing: ToyDriver) -> None:
