@@ -111,9 +111,13 @@ static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk
 
 	if (!pte_protnone(pte))
 		sentinel_clear_armed(s, chunk, nr);
-	if (test_bit(nr, ended->late))
+	if (test_bit(nr, ended->late)) {
 		sentinel_record_late(s, address, ended->epoch, sentinel_pte_page(pte),
 				     sentinel_late_flags(ended->born, ended->written, nr));
+		/* if the fault is still in progress, the kernel maps the page after this call */
+		if (pte_none(pte))
+			sentinel_note_resolved(s, chunk);
+	}
 	if (!test_bit(nr, chunk->active))
 		return false;
 	if (!test_bit(nr, s->precise_writes ? ended->written : ended->touched) &&

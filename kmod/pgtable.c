@@ -43,14 +43,17 @@ pmd_t *sentinel_pmd(struct mm_struct *mm, unsigned long address, unsigned long *
 
 /*
  * Locks the page table below the PMD entry and returns the address's PTE, or NULL
- * if there is no page table: the entry is empty or maps a huge page, or it changed
- * before the table was locked. khugepaged may remove the table; RCU keeps the table's
- * memory from being freed until the lock is held.
+ * if there is no page table: the entry is empty or maps a huge page. khugepaged may
+ * remove the table; RCU keeps the table's memory from being freed until the lock is
+ * held. If the entry changed before the table was locked, reads the entry again: the
+ * table may still be there, because MGLRU clears only the entry's accessed bit
+ * (walk_pmd_range() in mm/vmscan.c).
  */
 pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address, spinlock_t **ptl)
 {
 	pmd_t value;
 
+again:
 	rcu_read_lock();
 	value = READ_ONCE(*pmd);
 	if (!pmd_present(value) || pmd_leaf(value) || pmd_bad(value)) {
@@ -62,7 +65,7 @@ pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address
 	rcu_read_unlock();
 	if (unlikely(!pmd_same(value, READ_ONCE(*pmd)))) {
 		spin_unlock(*ptl);
-		return NULL;
+		goto again;
 	}
 	return pte_offset_kernel(&value, address);
 }

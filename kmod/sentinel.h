@@ -75,8 +75,12 @@ struct sentinel_area {
 	/* one bit per chunk: its pages are watched; used only until the chunk is allocated */
 	unsigned long *active;
 	struct sentinel_chunk **chunk;
-	/* a part of the area was armed in this epoch, see sentinel_find_unarmed() */
-	bool fresh; /* guarded by `control` */
+	/*
+	 * All parts that were armed in this epoch lie between these addresses; see
+	 * sentinel_find_unarmed(). fresh_end is 0 if there are none. Guarded by `control`.
+	 */
+	unsigned long fresh_start;
+	unsigned long fresh_end;
 };
 
 /* An immutable table, sorted by address; replaced as a whole. */

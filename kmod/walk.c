@@ -133,19 +133,21 @@ static int arm_table(struct sentinel_session *s, struct sentinel_area *area, pmd
 int sentinel_arm(struct sentinel_session *s, struct sentinel_area *area,
 		 struct sentinel_range *range)
 {
-	unsigned long end = range->start + range->bytes;
+	unsigned long start = range->start;
+	unsigned long end = start + range->bytes;
 	struct arm_count pages = {};
 	int ret;
 
-	ret = sentinel_area_activate(s, area, range->start, end, true);
+	ret = sentinel_area_activate(s, area, start, end, true);
 	if (ret)
 		return ret;
 	inc_tlb_flush_pending(s->mm);
-	ret = sentinel_visit_tables(s, area, range->start, end, arm_table, &pages.armed);
+	ret = sentinel_visit_tables(s, area, start, end, arm_table, &pages.armed);
 	if (pages.armed)
 		sentinel_flush_tlb(s->mm);
 	dec_tlb_flush_pending(s->mm);
-	area->fresh = true;
+	area->fresh_start = area->fresh_end ? min(area->fresh_start, start) : start;
+	area->fresh_end = max(area->fresh_end, end);
 	range->pages_done = pages.armed;
 	range->pages_skipped = (range->bytes >> PAGE_SHIFT) - pages.armed - pages.settled;
 	return ret;
@@ -189,11 +191,13 @@ void sentinel_find_unarmed(struct sentinel_session *s, struct sentinel_area *are
 {
 	u64 unused = 0;
 
-	if (!area->fresh)
+	if (!area->fresh_end)
 		return;
-	area->fresh = false;
-	if (sentinel_visit_tables(s, area, area->start, area->end, find_unarmed_in_table, &unused))
+	if (sentinel_visit_tables(s, area, area->fresh_start, area->fresh_end,
+				  find_unarmed_in_table, &unused))
 		sentinel_note_lost(s);
+	area->fresh_start = 0;
+	area->fresh_end = 0;
 }
 
 /* Disarms a chunk's pages in [start, end) and returns their number; mmap_lock is held. */
