@@ -19,7 +19,9 @@
 
 /* Maximum number of blocks for huge pages. This many blocks of 2 MiB hold 128 GiB of frames. If the
    budget is larger, the remaining frames are single. */
+#ifndef HUGE_BLOCKS_MAX
 #define HUGE_BLOCKS_MAX (1u << 16)
+#endif
 
 /* Number of blocks in addition to those that the budget's frames fill. They are needed because a block
    stays incomplete after some of its frames have been returned to the kernel. */
@@ -27,7 +29,9 @@
 
 /* Number of blocks whose homes are for single frames. All transits together can hold 128 x 256
    (TRANSITS_MAX x TRANSIT_PAGES) single frames; the remaining homes are for free single frames. */
+#ifndef SINGLE_BLOCKS
 #define SINGLE_BLOCKS 80u
+#endif
 
 /* Size, in pages, of the area in which single frames are populated (frames.nursery). */
 #define NURSERY_PAGES 256u
@@ -204,8 +208,7 @@ void frames_free(struct frames *frames, const uint32_t *homes, uint32_t pages)
 {
 	/* Whether to return single frames to the kernel, so that the budget has room for huge
 	   pages. */
-	bool exchange =
-		frames->homes.free_pages >= BLOCK_PAGES && frames->homes.fresh < frames->homes.huge_count;
+	bool exchange = frames->homes.free_pages >= BLOCK_PAGES && frames->homes.empty;
 
 	for (uint32_t i = 0, run; i < pages; i += run) {
 		run = homes_in_block(homes[i], homes_run(homes + i, pages - i));

@@ -11,6 +11,7 @@
 bool homes_init(struct homes *homes, uint32_t huge_count, uint32_t single_count)
 {
 	homes->huge_count = huge_count;
+	homes->empty = huge_count;
 	homes->count = huge_count + single_count;
 	homes->lender_words = (homes->count + 63) / 64;
 	homes->blocks = calloc(homes->count, sizeof(*homes->blocks));
@@ -54,6 +55,12 @@ void homes_use(struct homes *homes, uint32_t home, uint32_t pages, bool used)
 
 	bits_set(block->used, (home - 1) % BLOCK_PAGES, pages, used);
 	block->frames += used ? pages : -pages;
+	if (home_is_single(homes, home))
+		return;
+	if (used && block->frames == pages)
+		homes->empty--;
+	else if (!block->frames)
+		homes->empty++;
 }
 
 void homes_set_free(struct homes *homes, uint32_t home, uint32_t pages, bool free)
@@ -150,10 +157,13 @@ uint32_t homes_find_least(const struct homes *homes, uint32_t pages, uint32_t *h
 
 uint32_t homes_find_block(struct homes *homes)
 {
-	if (homes->fresh < homes->huge_count)
-		return home_at(homes->fresh++, 0);
-	for (uint32_t i = 0; i < homes->huge_count; i++)
-		if (!homes->blocks[i].frames)
-			return home_at(i, 0);
-	return HOME_NONE;
+	uint32_t block;
+
+	if (!homes->empty)
+		return HOME_NONE;
+	do {
+		block = homes->next;
+		homes->next = (block + 1) % homes->huge_count;
+	} while (homes->blocks[block].frames);
+	return home_at(block, 0);
 }

@@ -30,7 +30,8 @@ struct homes {
 	uint32_t huge_count; /* number of blocks for frames of huge pages; blocks for single frames follow */
 	uint32_t count; /* number of blocks */
 	uint32_t hand; /* the block at which the next search for free frames begins */
-	uint32_t fresh; /* the first block that homes_find_block() has never returned */
+	uint32_t empty; /* number of blocks for frames of huge pages that have no frames */
+	uint32_t next; /* the block at which the next search for an empty block begins */
 	uint64_t free_pages; /* free frames */
 };
 

@@ -39,18 +39,18 @@ def link(objects: Path, tmp_path_factory: pytest.TempPathFactory) -> Link:
     def link_one(
         added: str | None = None,
         replaced: str | None = "ioctl",
-        defined: tuple[str, str] | None = None,
+        defined: tuple[str, ...] | None = None,
     ) -> ctypes.CDLL:
         """Link the pager and load it. added: a C file in this folder that is linked with the pager.
         replaced: the functions that the added file replaces, separated by spaces, or None. defined:
-        one of the pager's C files, which is compiled again, and a macro's NAME=VALUE for it."""
+        one of the pager's C files, which is compiled again, and macros for it, as NAME=VALUE."""
         path = tmp_path_factory.mktemp("pager") / "pager.so"
         files, flags = set(objects.glob("*.o")), []
         if defined is not None:
-            source, macro = defined
+            source, *macros = defined
             files -= {objects / f"{source}.o"}
             files |= {NATIVE / "pager" / f"{source}.c"}
-            flags.append(f"-D{macro}")
+            flags += [f"-D{macro}" for macro in macros]
         if added is not None:
             files |= {Path(__file__).with_name(added)}
             flags += ["-I", str(NATIVE / "pager")]

@@ -8,18 +8,13 @@ import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.shim.paged import PAGE, Paged, backing_file
 from tests.unit.shim.pager.conftest import BLOCK_PAGES, BUDGET, FILE_PAGES, PAGES
-
-HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def test_the_budget_is_kept(start: Callable[..., Paged]) -> None:
@@ -94,39 +89,6 @@ def test_pages_are_fetched_before_their_use(start: Callable[..., Paged]) -> None
     paged.settle()
     assert paged.holds(0, 300, 1)
     assert paged.counts().faults == 0
-
-
-def frame_numbers(paged: Paged) -> npt.NDArray[np.int64]:
-    """The page frame number of each page; 0 unless root reads it. All pages must be resident."""
-    first = paged.words.ctypes.data // PAGE
-    entries = np.fromfile("/proc/self/pagemap", np.uint64, len(paged.words), offset=8 * first)
-    assert (entries >> np.uint64(63)).all()
-    return (entries & np.uint64((1 << 55) - 1)).astype(np.int64)
-
-
-@pytest.mark.skipif(not HUGE_PAGES.exists(), reason=f"there is no {HUGE_PAGES}")
-def test_frames_of_consecutive_pages_stay_adjacent(start: Callable[..., Paged]) -> None:
-    paged = start(budget=3 * BLOCK_PAGES)
-    random = Random(1)
-    for first in range(0, PAGES, 100):
-        paged.born(first, 100)
-        paged.fill(first, 100, 1)
-    # If the machine's free memory is fragmented, not all frames are adjacent at first.
-    before = np.mean(np.diff(frame_numbers(paged)) == 1)
-    for _ in range(200):
-        first, pages = random.randrange(PAGES - 100), random.randrange(20, 100)
-        random.choice([paged.evict, paged.fetch])(first, pages)
-        paged.settle()
-    paged.fetch(0, PAGES)
-    paged.settle()
-    frames = frame_numbers(paged)
-    if not frames.any():
-        pytest.skip("only root may read the numbers of page frames")
-    if "[never]" in HUGE_PAGES.read_text():
-        pytest.skip(f"{HUGE_PAGES} is set to never")
-    # If frames did not return to their homes (see frames.h), hardly any frames would be adjacent.
-    assert np.mean(np.diff(frames) == 1) > 0.75 * before
-    assert paged.holds(0, PAGES, 1)
 
 
 def test_a_smaller_budget_evicts_pages(start: Callable[..., Paged]) -> None:
