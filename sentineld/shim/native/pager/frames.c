@@ -176,6 +176,18 @@ static uint32_t single_run(const uint32_t *homes, uint32_t pages)
 	return run;
 }
 
+/* Find homes for single frames, as homes_find_unused() does. If all these homes have frames, first
+   returns free frames to the kernel; frames_shrink() begins with single ones. It returns many
+   together, because evictions often need one home after another. */
+static uint32_t find_homes(struct frames *frames, uint32_t pages, uint32_t *home)
+{
+	uint32_t found = homes_find_unused(&frames->homes, pages, home);
+
+	if (!found && frames_shrink(frames, NURSERY_PAGES))
+		found = homes_find_unused(&frames->homes, pages, home);
+	return found;
+}
+
 uint32_t frames_collect(struct frames *frames, char *from, uint32_t *homes, uint32_t pages, int *error)
 {
 	uint32_t done = 0;
@@ -185,8 +197,7 @@ uint32_t frames_collect(struct frames *frames, char *from, uint32_t *homes, uint
 		uint32_t home = homes[done], run = single_run(homes + done, pages - done), moved;
 		bool single = run;
 
-		run = single ? homes_find_unused(&frames->homes, run, &home)
-			     : homes_run(homes + done, pages - done);
+		run = single ? find_homes(frames, run, &home) : homes_run(homes + done, pages - done);
 		if (!run) {
 			*error = ENOSPC;
 			break;

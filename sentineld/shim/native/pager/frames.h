@@ -66,9 +66,10 @@ static inline char *frames_address(const struct frames *frames, uint32_t home)
 }
 
 /* Move the frames of `pages` pages at `from` to their homes. homes: the home of each page's frame.
-   If an entry is HOME_NONE, the frame is single, and this function stores the frame's new home there.
-   Returns how many pages moved. If not all moved, sets *error as uffd_move() does, or to ENOSPC if
-   there is no home for a single frame. */
+   If an entry is HOME_NONE, the frame is single, and this function stores the frame's new home there;
+   to have a home for it, the function may return free frames to the kernel. Returns how many pages
+   moved. If not all moved, sets *error as uffd_move() does, or to ENOSPC if there is no home for a
+   single frame. */
 uint32_t frames_collect(struct frames *frames, char *from, uint32_t *homes, uint32_t pages, int *error);
 
 /* Mark these frames as free. They must be at home and must not be free yet. If there are enough

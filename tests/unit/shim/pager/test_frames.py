@@ -121,3 +121,20 @@ def test_frames_have_homes_again_after_any_number_of_forks(
     assert paged.holds(0, PAGES, 1)
     paged.stop()
     os.close(file)
+
+
+def test_single_frames_that_are_free_leave_homes_for_evictions(
+    few_blocks: ctypes.CDLL, tmp_path: Path
+) -> None:
+    """Frames of pages that existed before the pager started are single. If all blocks for huge
+    pages are in use, free single frames stay in the staging memory."""
+    single, huge = (SINGLE_BLOCKS + 1) * BLOCK_PAGES, HUGE_BLOCKS * BLOCK_PAGES
+    pages = single + huge
+    file = backing_file(tmp_path, pages)
+    paged = Paged(few_blocks, file, pages, pages, pages, used=single)
+    paged.born(single, huge)
+    paged.fill(single, huge, 1)
+    assert evict_in_parts(paged, 0, single) == single
+    assert paged.holds(0, pages, 1)
+    paged.stop()
+    os.close(file)
