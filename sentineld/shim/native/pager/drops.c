@@ -24,8 +24,7 @@ static uint64_t free_frames(struct pager *pager, struct paged_range *range, uint
 static void return_frames(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
 {
 	frames_release(page_address(pager, range, page), pages << pager->page_shift);
-	for (uint64_t i = page; i < page + pages; i++)
-		frames_forget(&pager->frames, range->home + i);
+	frames_forget(&pager->frames, range->home + page, pages);
 }
 
 /* Drop the pages [page, page + run), which are in memory. Gives their single frames (see frames.h)

@@ -59,7 +59,7 @@ static void get_own_frame(struct pager *pager, struct paged_range *range, uint64
 	stop_sharing(page_address(pager, range, page));
 	/* If the page was shared, it has another frame now, which is single. Count its frame as single
 	   in any case, because it is not known whether the page was shared. */
-	frames_forget(&pager->frames, range->home + page);
+	frames_forget(&pager->frames, range->home + page, 1);
 }
 
 /* Move the frames of [page, page + pages) to their homes, and add the homes to the transit. Returns
@@ -114,7 +114,7 @@ static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t
 	if (error == ENOENT) {
 		/* The program itself has dropped the page by madvise(). */
 		set_state(range, page + moved, 1, PAGE_ABSENT);
-		frames_forget(&pager->frames, range->home + page + moved);
+		frames_forget(&pager->frames, range->home + page + moved, 1);
 		pager->resident--;
 	}
 	return moved;

@@ -187,7 +187,7 @@ static void serve(struct pager *pager, uintptr_t address)
 		}
 		/* The program itself has dropped the page by madvise(). */
 		set_state(range, page, 1, PAGE_ABSENT);
-		frames_forget(&pager->frames, range->home + page);
+		frames_forget(&pager->frames, range->home + page, 1);
 		pager->resident--;
 	}
 	if (range->state[page] == PAGE_ABSENT) {

@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -25,9 +26,26 @@ void pager_before_fork(struct pager *pager)
 	pager->forking = make_child();
 }
 
+/* Forget the homes of the range's pages in memory. The child shares the frames of these pages. While
+   it does, a write by the program gives the page another frame, without the pager's knowledge. That
+   frame is not adjacent to the frames at the neighbours of the former frame's home. */
+static void forget_homes(struct pager *pager, struct paged_range *range)
+{
+	const uint8_t *first = range->state, *last, *end = range->state + range->top;
+
+	while ((first = memchr(first, PAGE_IN, (size_t)(end - first)))) {
+		for (last = first; last < end && *last == PAGE_IN; last++)
+			;
+		frames_forget(&pager->frames, range->home + (first - range->state), (uint64_t)(last - first));
+		first = last;
+	}
+}
+
 void pager_after_fork_in_parent(struct pager *pager)
 {
 	keep_child(pager, pager->forking);
+	for (struct paged_range *range = pager->ranges; range; range = range->next)
+		forget_homes(pager, range);
 	pager->forking = NULL;
 	pthread_mutex_unlock(&pager->lock);
 }

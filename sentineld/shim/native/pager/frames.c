@@ -280,11 +280,18 @@ uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t
 	return done;
 }
 
-void frames_forget(struct frames *frames, uint32_t *home)
+void frames_forget(struct frames *frames, uint32_t *homes, uint64_t pages)
 {
-	if (*home != HOME_NONE)
-		homes_use(&frames->homes, *home, 1, false);
-	*home = HOME_NONE;
+	for (uint64_t i = 0, run; i < pages; i += run) {
+		uint32_t most = pages - i < BLOCK_PAGES ? (uint32_t)(pages - i) : BLOCK_PAGES;
+
+		run = 1;
+		if (homes[i] == HOME_NONE)
+			continue;
+		run = homes_in_block(homes[i], homes_run(homes + i, most));
+		homes_use(&frames->homes, homes[i], (uint32_t)run, false);
+		memset(homes + i, 0, run * sizeof(*homes));
+	}
 }
 
 static uint32_t grow_huge(struct frames *frames, uint32_t home)

@@ -22,9 +22,10 @@
  * consecutive pages if possible. Frames that were lent to separate pages are next to each other
  * again when they have returned to their homes.
  *
- * Other frames are single: the frames of pages that existed before the pager started, and of
- * copied pages. The pager also gets single frames from the kernel when the budget has no room
- * for a huge page, or the kernel has no huge page. A single frame has a home only while it is
+ * Other frames are single: the frames of pages that existed before the pager started, of
+ * copied pages, and of pages that were in memory at a fork() (see fork.c). The pager also gets
+ * single frames from the kernel when the budget has no room for a huge page, or the kernel has
+ * no huge page. A single frame has a home only while it is
  * in the staging memory; this home is in one of the blocks for single frames. If there are
  * enough other free frames, single ones are returned to the kernel, so that the budget has room
  * for huge pages. Unless stated otherwise, the functions need the pager's lock.
@@ -89,9 +90,9 @@ uint32_t frames_place(struct frames *frames, uint32_t *homes, char *to, uint32_t
    not need the lock. */
 void frames_release(void *address, uint64_t bytes);
 
-/* Record that a page has lost its frame, for example because the page was dropped. Sets *home to
-   HOME_NONE. */
-void frames_forget(struct frames *frames, uint32_t *home);
+/* Record that `pages` pages have lost their frames, for example because the pages were dropped. Sets the
+   entries of homes[] to HOME_NONE. */
+void frames_forget(struct frames *frames, uint32_t *homes, uint64_t pages);
 
 /* Get at most `room` new frames from the kernel when no frame is free: those of a huge page if
    `room` is large enough and the kernel has one, otherwise up to `pages` single frames. Returns the

@@ -156,10 +156,9 @@ void pager_remove(struct pager *pager, void *base)
 	range = *link;
 	if (range) {
 		*link = range->next;
-		for (uint64_t page = 0; page < range->top; page++) {
+		for (uint64_t page = 0; page < range->top; page++)
 			pager->resident -= range->state[page] == PAGE_IN;
-			frames_forget(&pager->frames, range->home + page);
-		}
+		frames_forget(&pager->frames, range->home, range->top);
 		if (pager->hand_range == range)
 			pager->hand_range = NULL;
 		read_ahead_forget(&pager->read_ahead, range);

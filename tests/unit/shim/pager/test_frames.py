@@ -138,3 +138,23 @@ def test_single_frames_that_are_free_leave_homes_for_evictions(
     assert paged.holds(0, pages, 1)
     paged.stop()
     os.close(file)
+
+
+def test_frames_that_replace_those_of_a_child_have_no_homes(
+    few_blocks: ctypes.CDLL, tmp_path: Path
+) -> None:
+    """The kernel gives another frame to each page that the program writes to while a child shares
+    the page. Such a frame must not take the home of the frame that the child keeps."""
+    file = backing_file(tmp_path, FILE_PAGES)
+    paged = Paged(few_blocks, file, FILE_PAGES, PAGES, HUGE_BLOCKS * BLOCK_PAGES)
+    fill_all(paged)
+    with living_child(paged):
+        for page in Random(1).sample(range(PAGES), PAGES):
+            paged.fill(page, 1, 2)
+        assert homed_share(paged) == 0
+    paged.dropped(0, PAGES)
+    fill_all(paged)
+    assert homed_share(paged) == 1
+    assert paged.holds(0, PAGES, 1)
+    paged.stop()
+    os.close(file)
