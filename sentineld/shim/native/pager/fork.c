@@ -46,6 +46,9 @@ void pager_after_fork_in_parent(struct pager *pager)
 	keep_child(pager, pager->forking);
 	for (struct paged_range *range = pager->ranges; range; range = range->next)
 		forget_homes(pager, range);
+	/* The other frames of these blocks will not return. Without frames, the blocks have room for new
+	   huge pages. */
+	frames_return_rests(&pager->frames);
 	pager->forking = NULL;
 	pthread_mutex_unlock(&pager->lock);
 }

@@ -359,6 +359,16 @@ uint32_t frames_grow(struct frames *frames, uint64_t pages, uint64_t room)
 	return grow_single(frames, pages < NURSERY_PAGES ? (uint32_t)pages : NURSERY_PAGES);
 }
 
+void frames_return_rests(struct frames *frames)
+{
+	uint32_t home = 1, run;
+
+	while ((run = homes_find_rest(&frames->homes, &home))) {
+		homes_set_free(&frames->homes, home, run, false);
+		discard(frames, home, run);
+	}
+}
+
 uint64_t frames_shrink(struct frames *frames, uint64_t pages)
 {
 	uint64_t done = 0;

@@ -99,6 +99,9 @@ void frames_forget(struct frames *frames, uint32_t *homes, uint64_t pages);
    number of new frames; 0: no memory or no homes. */
 uint32_t frames_grow(struct frames *frames, uint64_t pages, uint64_t room);
 
+/* Return the free frames of incomplete blocks for huge pages to the kernel. */
+void frames_return_rests(struct frames *frames);
+
 /* Return at most `pages` free frames to the kernel; returns how many. */
 uint64_t frames_shrink(struct frames *frames, uint64_t pages);
 

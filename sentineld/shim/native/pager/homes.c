@@ -155,6 +155,19 @@ uint32_t homes_find_least(const struct homes *homes, uint32_t pages, uint32_t *h
 	return run < pages ? run : pages;
 }
 
+uint32_t homes_find_rest(const struct homes *homes, uint32_t *home)
+{
+	uint32_t block = next_lender(homes, (*home - 1) / BLOCK_PAGES), first, run;
+
+	while (block < homes->huge_count && homes->blocks[block].frames == BLOCK_PAGES)
+		block = next_lender(homes, block + 1);
+	if (block >= homes->huge_count)
+		return 0;
+	run = bits_best_run(homes->blocks[block].free, BLOCK_WORDS, BLOCK_PAGES, &first);
+	*home = home_at(block, first);
+	return run;
+}
+
 uint32_t homes_find_block(struct homes *homes)
 {
 	uint32_t block;

@@ -76,6 +76,11 @@ uint32_t homes_find_free(struct homes *homes, uint32_t pages, uint32_t *home);
    complete. Returns how many frames it has found. There must be a free frame. */
 uint32_t homes_find_least(const struct homes *homes, uint32_t pages, uint32_t *home);
 
+/* Find consecutive free frames of an incomplete block for frames of a huge page: one whose other frames
+   were returned to the kernel or forgotten. Searches from the block of *home on. Returns how many frames
+   it has found; 0: there are no further ones. */
+uint32_t homes_find_rest(const struct homes *homes, uint32_t *home);
+
 /* The first home of a block without frames, for a huge page; HOME_NONE: every block has frames. */
 uint32_t homes_find_block(struct homes *homes);
 

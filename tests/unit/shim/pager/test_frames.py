@@ -158,3 +158,22 @@ def test_frames_that_replace_those_of_a_child_have_no_homes(
     assert paged.holds(0, PAGES, 1)
     paged.stop()
     os.close(file)
+
+
+def test_free_frames_that_are_scattered_at_a_fork_leave_room_for_huge_pages(
+    few_blocks: ctypes.CDLL, tmp_path: Path
+) -> None:
+    """At the fork, each block has a few free frames. Huge pages need blocks without frames."""
+    pages = HUGE_BLOCKS * BLOCK_PAGES
+    file = backing_file(tmp_path, pages)
+    paged = Paged(few_blocks, file, pages, pages, pages)
+    fill_all(paged)
+    for page in range(0, pages, 32):
+        paged.dropped(page, 1)
+    with living_child(paged):
+        pass
+    paged.dropped(0, pages)
+    fill_all(paged)
+    assert homed_share(paged) == 1
+    paged.stop()
+    os.close(file)
