@@ -4,6 +4,7 @@
 
 #include "progress.h"
 #include "transit.h"
+#include "uffd.h"
 #include "wanted.h"
 
 /* Free the frames of [page, page + pages), none of which is single (see frames.h). Returns the
@@ -83,6 +84,7 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages)
 {
 	struct paged_range *range;
 	uint64_t page, end;
+	bool cut = false;
 
 	pager_enter(pager);
 	range = range_of(pager, address);
@@ -96,8 +98,10 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages)
 	for (uint64_t at = page; at < end; at++) {
 		uint64_t run = 0;
 
-		if (range->transit[at])
+		if (range->transit[at]) {
 			transit_cut(pager, range, at);
+			cut = true;
+		}
 		while (at + run < end && range->state[at + run] == PAGE_IN)
 			run++;
 		if (run) {
@@ -109,6 +113,10 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages)
 	}
 	forget_file_pages(pager, range, page, end);
 	wanted_forget(pager, range, page, end);
+	/* No transit and no entry of the queue will bring these pages now. So wake the threads that wait
+	   for them; they raise their faults again. */
+	if (cut || pager->wanted_count)
+		uffd_wake(pager->uffd, address, pages << pager->page_shift);
 	pages_continue(pager);
 	pthread_mutex_unlock(&pager->lock);
 	return true;

@@ -163,6 +163,7 @@ void pager_remove(struct pager *pager, void *base)
 			pager->hand_range = NULL;
 		read_ahead_forget(&pager->read_ahead, range);
 		wanted_forget(pager, range, 0, range->pages);
+		/* This also wakes the threads that wait for pages of the range. */
 		uffd_unregister(pager->uffd, base, range->pages << pager->page_shift);
 		range_delete(range);
 	}

@@ -4,8 +4,6 @@
 
 #include <stdlib.h>
 
-#include "uffd.h"
-
 /* Double the queue's room, and move the queue's first entry to index 0. */
 static void enlarge(struct pager *pager)
 {
@@ -41,10 +39,7 @@ void wanted_forget(struct pager *pager, const struct paged_range *range, uint64_
 	for (uint64_t i = 0; i < pager->wanted_count; i++) {
 		struct wanted *wanted = &pager->wanted[(pager->wanted_first + i) % pager->wanted_room];
 
-		if (!wanted->pages || !lies_in(wanted, range, page, end))
-			continue;
-		uffd_wake(pager->uffd, page_address(pager, range, wanted->page),
-			  wanted->pages << pager->page_shift);
-		wanted->pages = 0;
+		if (lies_in(wanted, range, page, end))
+			wanted->pages = 0;
 	}
 }

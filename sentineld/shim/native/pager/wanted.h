@@ -8,8 +8,8 @@
 /* Queue pages that an access waits for. */
 void wanted_add(struct pager *pager, struct wanted wanted);
 
-/* Forget those entries of the queue, and of the list pager->births, whose pages lie in [page, end).
-   Wakes the threads that still wait for one of the queued pages; they raise their faults again. */
+/* Forget those entries of the queue, and of the list pager->births, whose pages lie in [page, end). The
+   caller wakes the threads that wait for these pages. */
 void wanted_forget(struct pager *pager, const struct paged_range *range, uint64_t page, uint64_t end);
 
 #endif

@@ -70,6 +70,12 @@ def library(request: pytest.FixtureRequest, link: Link) -> ctypes.CDLL:
 
 
 @pytest.fixture(scope="session")
+def held(link: Link) -> ctypes.CDLL:
+    """The pager, whose reads and evictions tests can hold; see holding.py."""
+    return link("held.c", "preadv checksum")
+
+
+@pytest.fixture(scope="session")
 def library_path(library: ctypes.CDLL) -> Path:
     return Path(library._name)
 
