@@ -93,8 +93,8 @@ bool pager_dropped(struct pager *pager, void *address, uint64_t pages)
 		return false;
 	}
 	page = page_number(pager, range, address);
-	end = page + pages;
-	memset(range->pending + page, 0, pages);
+	end = page + pages_below_top(range, page, pages);
+	memset(range->pending + page, 0, end - page);
 	for (uint64_t at = page; at < end; at++) {
 		uint64_t run = 0;
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A drop wakes the threads that wait for its pages."""
+"""A drop wakes the threads that wait for its pages, and skips pages that were never used."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import resource
 from pathlib import Path
 
 from tests.unit.shim.paged import Paged, backing_file
@@ -44,5 +45,23 @@ def test_a_drop_wakes_a_thread_that_waits_in_the_queue(held: ctypes.CDLL, tmp_pa
     assert reader.ends(WITHIN_S)
     assert not paged.words[0].any()
     assert paged.holds(16, 112, 1)
+    paged.stop()
+    os.close(file)
+
+
+def test_a_drop_skips_pages_that_were_never_used(held: ctypes.CDLL, tmp_path: Path) -> None:
+    """The pager's tables have an entry for each page of a range. They are mostly untouched."""
+    pages = 1 << 20
+    file = backing_file(tmp_path, FILE_PAGES)
+    paged = Paged(held, file, FILE_PAGES, pages, PAGES)
+    paged.born(0, 300)
+    paged.fill(0, 300, 1)
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    paged.dropped(200, pages - 200)
+    faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+    assert paged.counts().frames <= 512
+    assert faults < 20, faults
+    assert paged.holds(0, 200, 1)
+    assert not paged.words[299].any()
     paged.stop()
     os.close(file)
