@@ -140,7 +140,7 @@ static int assign(struct transit *transit)
 				break;
 		}
 		if (!run) {
-			pager->counts.clean_pages += transit->of[i].range != NULL;
+			pager->counts.clean_pages += transit->of[i].range && !transit->of[i].recalled;
 			transit->file_page[i++] = 0;
 			continue;
 		}

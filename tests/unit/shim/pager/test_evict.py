@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages that the kernel has pinned stay in memory until they are dropped, and cost little time.
-Pages that a forked child shares are evicted, even if the program drops one of them meanwhile."""
+Pages that a forked child shares are evicted, even if the program drops one of them meanwhile. Pages
+that are accessed while they are evicted stay in memory."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from threading import Thread
 
 from tests.unit.shim.paged import PAGE, PATIENCE_S, Paged, backing_file
 from tests.unit.shim.pager.conftest import FILE_PAGES, PAGES, Link
+from tests.unit.shim.pager.holding import Reader, hold
 
 PINNED = 100
 
@@ -93,5 +95,25 @@ def test_a_shared_page_can_be_dropped_while_it_is_evicted(link: Link, tmp_path: 
     assert paged.holds(0, 3, 1)
     assert paged.holds(4, 4, 1)
     assert not paged.words[3].any()
+    paged.stop()
+    os.close(file)
+
+
+def test_a_page_that_stays_in_memory_does_not_count_as_evicted(
+    held: ctypes.CDLL, tmp_path: Path
+) -> None:
+    """A thread accesses an unchanged page while it is being evicted. No frame is free."""
+    file = backing_file(tmp_path, FILE_PAGES)
+    paged = Paged(held, file, FILE_PAGES, PAGES, 32)
+    paged.fill_and_evict(32)
+    assert paged.holds(0, 32, 1)
+    before = paged.counts().clean_pages
+    with hold(held, "checksums"):
+        assert paged.evict(0, 32) == 32
+        reader = Reader(paged, 0)
+    assert reader.ends(PATIENCE_S)
+    paged.settle()
+    assert paged.counts().clean_pages - before == 31
+    assert paged.holds(0, 32, 1)
     paged.stop()
     os.close(file)
