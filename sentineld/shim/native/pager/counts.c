@@ -18,7 +18,7 @@ uint64_t pager_stalls(struct pager *pager)
 	uint64_t stalls;
 
 	pthread_mutex_lock(&pager->lock);
-	stalls = counts->faults + counts->births_by_fault + counts->waits;
+	stalls = counts->faults + counts->births_by_fault + counts->waits + pager->repeats;
 	pthread_mutex_unlock(&pager->lock);
 	return stalls;
 }

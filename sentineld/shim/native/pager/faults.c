@@ -168,12 +168,34 @@ static void recall_run(struct pager *pager, struct paged_range *range, uint64_t 
 		transit = ++page < end ? transit_of(pager, range, page) : NULL;
 }
 
+/* Provide a page that is absent or out, or begin to do so. */
+static void provide(struct pager *pager, struct paged_range *range, uint64_t page)
+{
+	struct transit *transit;
+
+	if (range->state[page] == PAGE_ABSENT) {
+		/* The page is pending (see births.h), the program itself has dropped it, or the
+		   tensor was allocated before pager_add() and not used until now. In the last two
+		   cases, page_born() zeroes the page, as the kernel would do without a pager. */
+		pager->counts.births_by_fault++;
+		page_born(pager, range, page);
+		return;
+	}
+	pager->counts.faults++;
+	transit = transit_of(pager, range, page);
+	if (!transit)
+		fetch_run(pager, range, page);
+	else if (transit->leaves)
+		recall_run(pager, range, page);
+	else
+		workers_hurry(&pager->workers, &transit->job);
+}
+
 /* Serve one fault. When the page arrives, UFFDIO_MOVE or UFFDIO_COPY wakes the threads that wait
    for it. */
 static void serve(struct pager *pager, uintptr_t address)
 {
 	struct paged_range *range = range_of(pager, (void *)address);
-	struct transit *transit;
 	uint64_t page;
 
 	if (!range)
@@ -190,22 +212,14 @@ static void serve(struct pager *pager, uintptr_t address)
 		frames_forget(&pager->frames, range->home + page, 1);
 		pager->resident--;
 	}
-	if (range->state[page] == PAGE_ABSENT) {
-		/* The page is pending (see births.h), the program itself has dropped it, or the
-		   tensor was allocated before pager_add() and not used until now. In the last two
-		   cases, page_born() zeroes the page, as the kernel would do without a pager. */
-		pager->counts.births_by_fault++;
-		page_born(pager, range, page);
+	/* A signal interrupts the wait for a page: after the signal's handler, the kernel raises the fault
+	   again. In a system call, the kernel even raises it again and again until the page arrives. */
+	if (range->awaited[page]) {
+		pager->repeats++;
 		return;
 	}
-	pager->counts.faults++;
-	transit = transit_of(pager, range, page);
-	if (!transit) {
-		fetch_run(pager, range, page);
-	} else if (transit->leaves)
-		recall_run(pager, range, page);
-	else
-		workers_hurry(&pager->workers, &transit->job);
+	provide(pager, range, page);
+	range->awaited[page] = range->state[page] != PAGE_IN;
 }
 
 static uint64_t now_ns(void)

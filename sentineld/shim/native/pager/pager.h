@@ -39,7 +39,8 @@ struct pager_settings {
 	int notify;
 };
 
-/* Counted since the pager's start, except `frames` and `write_error`. */
+/* Counted since the pager's start, except `frames` and `write_error`. An access to a page for which
+   another access already waits is not counted. */
 struct pager_counts {
 	uint64_t bytes_read;
 	uint64_t bytes_written;

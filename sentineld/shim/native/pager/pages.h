@@ -95,6 +95,9 @@ struct paged_range {
 	uint8_t *begins;
 	uint8_t *pending; /* 1: the page is still absent: pager_born() gave it no frame */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
+	/* 1: the page is absent or out, and an access waits for it; the page is in pager->wanted or in a
+	   transit */
+	uint8_t *awaited;
 	/* 1: the page arrived or was born since the hand of the clock algorithm last passed it */
 	uint8_t *recent;
 	uint32_t *home; /* home of the frame of a page in memory; see frames.h */
@@ -173,6 +176,7 @@ struct pager {
 	   read_ahead.h) */
 	uint64_t next_pages;
 	bool next_planned; /* whether the last fault's page is planned to be in memory */
+	uint64_t repeats; /* number of accesses to pages for which an access already waited */
 	uint64_t fetches; /* number of pages whose fetch has begun since the start */
 	/* number of pages that were fetched or recalled since the start, or were born although they are
 	   not planned to be in memory */
@@ -267,6 +271,7 @@ static inline void set_roles(struct paged_range *range, uint64_t page, uint64_t 
 static inline void set_state(struct paged_range *range, uint64_t page, uint64_t pages, enum page_state state)
 {
 	memset(range->state + page, state, pages);
+	memset(range->awaited + page, 0, pages);
 	if (range->published)
 		memset(range->published + page, state, pages);
 	set_roles(range, page, pages);

@@ -34,6 +34,8 @@ static void range_delete(struct paged_range *range)
 		munmap(range->pending, range->pages);
 	if (range->transit)
 		munmap(range->transit, range->pages);
+	if (range->awaited)
+		munmap(range->awaited, range->pages);
 	if (range->recent)
 		munmap(range->recent, range->pages);
 	if (range->home)
@@ -62,14 +64,15 @@ static struct paged_range *range_new(char *base, uint64_t pages)
 	range->begins = table(pages, 1);
 	range->pending = table(pages, 1);
 	range->transit = table(pages, 1);
+	range->awaited = table(pages, 1);
 	range->recent = table(pages, 1);
 	range->home = table(pages, sizeof(*range->home));
 	range->file_page = table(pages, sizeof(*range->file_page));
 	range->arrival = table(pages, sizeof(*range->arrival));
 	range->sum = table(pages, sizeof(*range->sum));
 	if (range->state && range->planned && range->born_out && range->role && range->begins &&
-	    range->pending && range->transit && range->recent && range->home && range->file_page &&
-	    range->arrival && range->sum)
+	    range->pending && range->transit && range->awaited && range->recent && range->home &&
+	    range->file_page && range->arrival && range->sum)
 		return range;
 	range_delete(range);
 	return NULL;

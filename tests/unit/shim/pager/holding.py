@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
 
-from tests.unit.shim.paged import PATIENCE_S, Paged
+from tests.unit.shim.paged import PAGE, PATIENCE_S, Paged
 
 
 @contextmanager
@@ -25,23 +25,34 @@ def hold(library: ctypes.CDLL, what: str) -> Iterator[None]:
         held.value = 0
 
 
-class Reader:
-    """A thread that reads a page in a system call, so that it does not hold Python's lock while it
-    waits for the page."""
+def accesses(paged: Paged) -> int:
+    """The number of accesses that had to wait for a page."""
+    counts = paged.counts()
+    total: int = counts.faults + counts.births_by_fault
+    return total
 
-    def __init__(self, paged: Paged, page: int) -> None:
-        """Returns when the pager has counted the thread's fault."""
+
+class Reader:
+    """A thread that reads a page. It does not hold Python's lock while it waits for the page."""
+
+    def __init__(self, paged: Paged, page: int, in_kernel: bool = True) -> None:
+        """in_kernel: read the page in a system call. Returns when the pager has counted the
+        access."""
         self._paged, self._page = paged, page
         self._pipe = os.pipe()
-        self.thread = Thread(target=self._read, daemon=True)
-        faults, deadline_s = paged.counts().faults, time.monotonic() + PATIENCE_S
+        self.thread = Thread(target=self._write if in_kernel else self._copy, daemon=True)
+        before, deadline_s = accesses(paged), time.monotonic() + PATIENCE_S
         self.thread.start()
-        while paged.counts().faults == faults:
+        while accesses(paged) == before:
             assert time.monotonic() < deadline_s
             time.sleep(0.001)
 
-    def _read(self) -> None:
+    def _write(self) -> None:
         os.write(self._pipe[1], memoryview(self._paged.words[self._page]))
+
+    def _copy(self) -> None:
+        page = ctypes.c_void_p(self._paged.words[self._page].ctypes.data)
+        ctypes.CDLL(None).memcpy(ctypes.create_string_buffer(PAGE), page, ctypes.c_size_t(PAGE))
 
     def ends(self, within_s: float) -> bool:
         """Whether the thread ends in this time. If not, ends it by a birth of the page."""
