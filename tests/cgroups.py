@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sentineld.host.memory_group import UnavailableError, group_of
-from sentineld.host.mounts import Mount, mounts_of
+from sentineld.host.mounts import Mount, mounts_of, read_mountinfo
 from tests.required import unless_required
 
 PROC = Path("/proc")
@@ -87,7 +87,7 @@ def path_in_hierarchy(folder: Path) -> str:
 
 
 def _mounts() -> list[Mount]:
-    mounts = mounts_of((PROC / "self/mountinfo").read_text())
+    mounts = mounts_of(read_mountinfo(PROC / "self/mountinfo"))
     return [mount for mount in mounts if mount.kind in KINDS.values()]
 
 

@@ -68,7 +68,7 @@ def mappings(system: System) -> Finding:
     policy is a mapping of its own."""
     most = int(system.text("proc/sys/vm/max_map_count") or DEFAULT_MAX_MAP_COUNT)
     counts = {
-        name: len((system.text(f"proc/{process}/maps") or "").splitlines())
+        name: len(list(filter(None, (system.text(f"proc/{process}/maps") or "").split("\n"))))
         for name, process in _processes(system).items()
         if name not in (HERE, DAEMON)
     }

@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.proc_text import read_proc_text
 from sentineld.observe.address_space import same_address_space
 from sentineld.observe.anonymous import AnonymousPages
 from sentineld.observe.mappings import read_mappings
@@ -66,7 +67,7 @@ class Member:
 
 
 def _peer(pid: int, caller_uid: int, process: Pidfd) -> Peer:
-    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    status = read_proc_text(Path(f"/proc/{pid}/status"))
     if pid == os.getpid():
         raise SentinelError(
             "not-permitted", "the daemon does not manage itself", "give another PID"
@@ -80,7 +81,7 @@ def _peer(pid: int, caller_uid: int, process: Pidfd) -> Peer:
             "exited",
             "give the PID of a running program",
         )
-    fields = dict(line.split(":", 1) for line in status.splitlines())
+    fields = dict(line.split(":", 1) for line in status.split("\n") if ":" in line)
     peer = Peer(pid, int(fields["Uid"].split()[0]), int(fields["Gid"].split()[0]), process)
     if caller_uid != 0:
         require_owner(pid, peer.uid, caller_uid)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.text import printable
 from sentineld.heat.member import Member
 from sentineld.heat.quota import Quota
 from sentineld.heat.target import PROCESSES_MAX, Target
@@ -23,6 +24,9 @@ LOOK_S = 1.0
 LOOK_SHARE = 0.005
 """Limit on the CPU time of listing the processes, as a share of one core. If listing takes long,
 this limit lengthens the interval."""
+_UNREADABLE = (ValueError, IndexError)
+"""Errors of the code that reads files in /proc. A group's session must not end because of such an
+error with one process: another user may own the process."""
 RETRY_S = 10.0
 """Interval at which the session tries again to manage the processes that were left out."""
 
@@ -156,7 +160,7 @@ class Members:
         except SentinelError as error:
             if error.code != "no-such-process" or not self._target.is_group:
                 self._left_out[pid] = error
-        except OSError as error:
+        except (OSError, *_UNREADABLE) as error:
             self._left_out[pid] = _as_refusal(pid, error)
         else:
             self.changes += 1
@@ -177,11 +181,14 @@ class Members:
             self.lose(member)
             if not self._target.is_group:
                 raise
-        except (SentinelError, OSError) as error:
+        except (SentinelError, OSError, *_UNREADABLE) as error:
+            refusal = _as_refusal(member.pid, error)
             if not self._target.is_group:
+                if isinstance(error, _UNREADABLE):
+                    raise refusal from error
                 raise
             self.lose(member)
-            self._left_out[member.pid] = _as_refusal(member.pid, error)
+            self._left_out[member.pid] = refusal
         return []
 
     def lose(self, member: Member) -> None:
@@ -206,9 +213,16 @@ class Members:
         self._quota.release(self)
 
 
-def _as_refusal(pid: int, error: SentinelError | OSError) -> SentinelError:
+def _as_refusal(pid: int, error: Exception) -> SentinelError:
     """The error that says why a process is left out. An OSError occurs, for example, if the daemon
     has no free descriptor."""
     if isinstance(error, SentinelError):
         return error
-    return SentinelError("failed", f"process {pid}: {error.strerror}", "see the daemon's log")
+    if isinstance(error, OSError):
+        return SentinelError("failed", f"process {pid}: {error.strerror}", "see the daemon's log")
+    log.warning("the files of process %d in /proc cannot be read", pid, exc_info=error)
+    return SentinelError(
+        "failed",
+        f"the files of process {pid} in /proc cannot be read: {printable(str(error))}",
+        "see the daemon's log",
+    )

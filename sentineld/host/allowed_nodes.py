@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.proc_text import read_proc_text
 from sentineld.host.sysfs import parse_list
 from sentineld.model.tiers import Tiers
 
@@ -16,7 +17,7 @@ NODES_MAX = 1024
 
 def cpuset_nodes(pid: int) -> frozenset[int]:
     """The nodes of a process's cpuset (Mems_allowed_list, proc(5)). Raises OSError."""
-    status = Path(f"/proc/{pid}/status").read_text()
+    status = read_proc_text(Path(f"/proc/{pid}/status"))
     found = re.search(r"^Mems_allowed_list:\s*(\S*)$", status, re.MULTILINE)
     return frozenset(parse_list(found[1])) if found else frozenset()
 

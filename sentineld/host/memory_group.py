@@ -6,8 +6,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sentineld.base.proc_text import read_proc_text
 from sentineld.host.cgroup_paths import cgroup_paths
-from sentineld.host.mounts import mounts_of
+from sentineld.host.mounts import mounts_of, read_mountinfo
 
 
 class UnavailableError(Exception):
@@ -59,12 +60,12 @@ def group_of(proc: Path, pid: str, kind: str, controller: str) -> tuple[Path, Pa
 
     Raises UnavailableError or OSError.
     """
-    for mount in mounts_of((proc / "self/mountinfo").read_text()):
+    for mount in mounts_of(read_mountinfo(proc / "self/mountinfo")):
         if mount.kind == kind and (not controller or controller in mount.options):
             break
     else:
         raise UnavailableError("it is not mounted")
-    path = cgroup_paths((proc / pid / "cgroup").read_text()).get(controller)
+    path = cgroup_paths(read_proc_text(proc / pid / "cgroup", "surrogateescape")).get(controller)
     if path is None:
         raise UnavailableError("this process has no group in it")
     own = mount.point / path.lstrip("/")

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from sentineld.base.proc_text import read_proc_text
+
 IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
 """File systems whose files are in memory."""
 
@@ -20,8 +22,13 @@ class Mount(NamedTuple):
     options: tuple[str, ...]  # of the file system; those of the mount point are left out
 
 
+def read_mountinfo(file: Path = Path("/proc/self/mountinfo")) -> str:
+    """The text for filesystem_of() and mounts_of(). Raises OSError."""
+    return read_proc_text(file, "surrogateescape")
+
+
 def filesystem_of(folder: Path, mountinfo: str) -> str:
-    """The type of a folder's file system. mountinfo: the text of /proc/self/mountinfo."""
+    """The type of a folder's file system. mountinfo: see read_mountinfo()."""
     found, best = "", -1
     for mount in mounts_of(mountinfo):
         # Of several mounts on one folder, the last one is visible.
@@ -37,8 +44,10 @@ def unescaped(name: str) -> str:
 
 
 def mounts_of(mountinfo: str) -> Iterator[Mount]:
-    """The mounts, in the order in which they were mounted. mountinfo: see filesystem_of()."""
-    for line in mountinfo.splitlines():
+    """The mounts, in the order in which they were mounted. mountinfo: see read_mountinfo()."""
+    # The kernel escapes only spaces, tabs, newlines and backslashes, so a name can contain other
+    # characters at which split() and splitlines() would split.
+    for line in filter(None, mountinfo.split("\n")):
         mount, _, source = line.partition(" - ")
-        kind, *_, options = source.split()
-        yield Mount(Path(unescaped(mount.split()[4])), kind, tuple(options.split(",")))
+        kind, *_, options = source.split(" ")
+        yield Mount(Path(unescaped(mount.split(" ")[4])), kind, tuple(options.split(",")))

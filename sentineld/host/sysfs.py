@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sentineld.base.proc_text import read_proc_text
+
 _MEMINFO = re.compile(r"^Node\s+\d+\s+(\S+):\s+(\d+)(?:\s+kB)?", re.MULTILINE)
 
 
@@ -30,7 +32,7 @@ def parse_list(text: str) -> tuple[int, ...]:
 def read_text(path: Path) -> str | None:
     """The file's stripped text, or None if it does not exist or cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
+        return read_proc_text(path).strip()
     except OSError:
         return None
 

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.proc_text import read_proc_text
 from sentineld.model.records import PAGE_BYTES
 
 BATCH_PAGES = 2048
@@ -206,13 +207,13 @@ def numa_maps(
     ProcessLookupError if pid is gone.
     """
     try:
-        text = (proc_root / str(pid) / "numa_maps").read_text(encoding="utf-8", errors="replace")
+        text = read_proc_text(proc_root / str(pid) / "numa_maps")
     except (FileNotFoundError, ProcessLookupError):
         raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone") from None
     spans = [(start, start + length) for start, length in ranges]
     pages: dict[int, int] = {}
-    for line in text.splitlines():
-        words = line.split()
+    for line in filter(None, text.split("\n")):
+        words = line.split(" ")
         address = int(words[0], 16)
         if not any(low <= address < high for low, high in spans):
             continue

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.text import printable
-from sentineld.host.mounts import Mount, mounts_of
+from sentineld.host.mounts import Mount, mounts_of, read_mountinfo
 
 LEVELS_MAX = 64
 """Number of levels of descendants whose processes are listed. A user can nest any number of cgroups
@@ -25,7 +25,7 @@ class Cgroup:
     def __init__(self, path: str, mountinfo: Path = Path("/proc/self/mountinfo")) -> None:
         """path: see cgroup_folder(). Raises SentinelError if there is no such cgroup, or if it is
         the root of a hierarchy."""
-        self.folder = cgroup_folder(path, mounts_of(mountinfo.read_text()))
+        self.folder = cgroup_folder(path, mounts_of(read_mountinfo(mountinfo)))
         self.shown = printable(str(self.folder))
         """The folder for messages; printable. Users choose the names of cgroups below a cgroup that
         is delegated to them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sentineld.base.proc_text import open_proc_text
 from sentineld.model.records import MemoryMapping
 
 MAPPINGS_MAX = 65_536
@@ -18,7 +19,7 @@ def read_mappings(pid: int, proc: Path = Path("/proc")) -> tuple[MemoryMapping, 
     Raises OSError if the process has exited or access is denied.
     """
     found = []
-    with (proc / str(pid) / "maps").open(errors="replace") as lines:
+    with open_proc_text(proc / str(pid) / "maps") as lines:
         for line in lines:
             # start-end permissions offset device inode path
             parts = line.rstrip("\n").split(maxsplit=5)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sentineld.base.proc_text import open_proc_text, read_proc_text
 from sentineld.base.small_file import read_small_file
 from sentineld.model.arrays import Integers
 from sentineld.model.records import PAGE_BYTES
@@ -55,11 +56,11 @@ class MemoryUse(NamedTuple):
 def read_memory_use(pid: int, proc: Path = Path("/proc")) -> MemoryUse:
     """Read /proc/PID/status. Raises ProcessLookupError if the process has exited."""
     try:
-        text = (proc / str(pid) / "status").read_text(errors="replace")
+        text = read_proc_text(proc / str(pid) / "status")
     except (FileNotFoundError, ProcessLookupError):
         raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone") from None
     found = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         name, _, value = line.partition(":")
         if name in _FIELDS:
             found[_FIELDS[name]] = int(value.split()[0]) << 10
@@ -99,7 +100,7 @@ def read_sharing(pid: int, proc: Path = Path("/proc")) -> Sharing:
     Raises ProcessLookupError if the process has exited."""
     found = dict.fromkeys(_ROLLUP_FIELDS, 0)
     try:
-        with (proc / str(pid) / "smaps_rollup").open(errors="replace") as lines:
+        with open_proc_text(proc / str(pid) / "smaps_rollup") as lines:
             for line in lines:
                 name, _, value = line.partition(":")
                 if name in found:
@@ -121,7 +122,7 @@ def pinned_ranges(pid: int, proc: Path = Path("/proc")) -> Integers:
     found = []
     start = end = 0
     try:
-        with (proc / str(pid) / "smaps").open(errors="replace") as lines:
+        with open_proc_text(proc / str(pid) / "smaps") as lines:
             for line in lines:
                 if line.startswith("VmFlags:"):
                     if _PINNED_FLAGS & set(line.split()[1:]):

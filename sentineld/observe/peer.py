@@ -94,7 +94,7 @@ class Peer:
             raise no_such_process(self.pid)
         ids = {
             name: [int(field) for field in fields.split()]
-            for name, _, fields in (line.partition(":") for line in status.splitlines())
+            for name, _, fields in (line.partition(":") for line in status.split("\n"))
             if name in ("Uid", "Gid")
         }
         if ids != {"Uid": [self.uid] * 4, "Gid": [self.gid] * 4}:

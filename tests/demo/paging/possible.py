@@ -12,7 +12,7 @@ from pathlib import Path
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.host.memory_group import available_bytes
-from sentineld.host.mounts import IN_MEMORY, filesystem_of
+from sentineld.host.mounts import IN_MEMORY, filesystem_of, read_mountinfo
 from sentineld.host.userfaultfd import require_move
 from tests.bench.paging.disk import Disk
 from tests.bench.paging.group import MemoryGroup
@@ -112,7 +112,7 @@ def swap_problem(folder: Path) -> LeftOut | None:
 
 
 def _require_disk(folder: Path) -> None:
-    kind = filesystem_of(folder.resolve(), Path("/proc/self/mountinfo").read_text())
+    kind = filesystem_of(folder.resolve(), read_mountinfo())
     if kind in IN_MEMORY:
         raise ImpossibleError(f"{folder} is in memory ({kind}), not on a disk ({OTHER_FOLDER})")
     room_bytes = shutil.disk_usage(folder).free

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +14,10 @@ from sentineld.base.errors import SentinelError
 from sentineld.heat import members as module
 from sentineld.heat import quota as quota_module
 from sentineld.heat.members import Members
+from sentineld.heat.memory import SessionMemory
 from sentineld.heat.quota import Quota
 from sentineld.heat.target import OneProcess
+from tests.unit.hostile_names import FILES, NAMES, running
 
 ME = os.getuid()
 
@@ -180,6 +183,56 @@ def test_errors_with_one_process_of_a_group_concern_only_this_process(sleepers: 
     with pytest.raises(SentinelError):
         single.each(fail)
     single.close()
+
+
+@pytest.mark.parametrize("error", [ValueError, IndexError])
+def test_files_of_a_process_that_cannot_be_read_concern_only_this_process(
+    sleepers: list[int], monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def fail(member: module.Member) -> int:
+        if member.pid == sleepers[0]:
+            raise error("bad\rfile")
+        return member.pid
+
+    members = Members(Listed(*sleepers), ME)
+    assert members.each(fail) == sleepers[1:]
+    assert members.left_out == 1
+    assert members.left_out_reason == (
+        f"the files of process {sleepers[0]} in /proc cannot be read: bad?file"
+    )
+    members.close()
+    single = Members(OneProcess(sleepers[0]), ME)
+    with pytest.raises(SentinelError, match="cannot be read"):
+        single.each(fail)
+    single.close()
+    real = module.Member
+
+    def opened(pid: int, *arguments: int) -> module.Member:
+        if pid == sleepers[0]:
+            raise error("bad file")
+        return real(pid, *arguments)
+
+    monkeypatch.setattr(module, "Member", opened)
+    members = Members(Listed(*sleepers), ME)
+    assert members.pids == tuple(sleepers[1:])
+    assert members.left_out == 1
+    members.close()
+    assert "cannot be read" in refusal(OneProcess(sleepers[0])).message
+
+
+@pytest.mark.parametrize("name", [*NAMES, *FILES], ids=ascii)
+def test_a_process_with_a_hostile_name_is_managed_as_any_other(
+    sleepers: list[int], tmp_path: Path, name: str
+) -> None:
+    with running(tmp_path, name) as process:
+        members = Members(Listed(process, *sleepers), ME)
+        assert (members.pids, members.left_out_reason) == ((process, *sleepers), "")
+        memory = SessionMemory(members)
+        memory.refresh()
+        memory.units()
+        assert memory.use.anonymous_bytes > 0
+        assert members.pids == (process, *sleepers)
+        members.close()
 
 
 def test_groups_without_a_process_that_can_be_managed(sleepers: list[int]) -> None:

@@ -40,5 +40,13 @@ def test_a_hierarchy_can_be_mounted_in_a_folder_with_a_space(tmp_path: Path) -> 
     assert group_of(found, "self", "cgroup", "memory") == expected
 
 
+def test_the_name_of_a_group_may_contain_a_carriage_return(tmp_path: Path) -> None:
+    found = proc(tmp_path, V1, "2:memory:/a\rb\n")
+    (found / "self/cgroup").write_bytes(b"2:memory:/a\rb\n")
+    (tmp_path / "memory/a\rb").mkdir(parents=True)
+    expected = (tmp_path / "memory", tmp_path / "memory/a\rb")
+    assert group_of(found, "self", "cgroup", "memory") == expected
+
+
 def test_every_process_has_available_memory() -> None:
     assert 0 < available_bytes(os.getpid()) < 1 << 50

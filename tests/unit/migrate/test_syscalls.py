@@ -9,6 +9,7 @@ import mmap
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,6 +85,14 @@ def test_numa_maps_counts_the_range_only(region: tuple[mmap.mmap, int]) -> None:
     prefer_node(region[1], PAGES * PAGE, 0)  # prevents a merge with an adjacent mapping
     counted = numa_maps(os.getpid(), [(region[1], PAGES * PAGE)])
     assert sum(counted.values()) == PAGES // 2
+
+
+def test_names_in_numa_maps_cannot_forge_counts(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    for end in ("\r", "\v", "\x1c", "\N{LINE SEPARATOR}"):
+        line = f"1000 default file=/tmp/a{end}b{end}N1=9 mapped=3 N0=3 kernelpagesize_kB=4\n"
+        (tmp_path / "7/numa_maps").write_bytes(line.encode())
+        assert numa_maps(7, [(0, 1 << 62)], tmp_path) == {0: 3}
 
 
 def test_adjacent_pages_become_one_range() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sentineld.observe.mappings import read_mappings
+from tests.unit.hostile_names import FILES, running
 
 
 def test_this_process_s_mappings() -> None:
@@ -30,6 +31,12 @@ def test_names_with_spaces_and_missing_names(tmp_path: Path) -> None:
         (0x1000, 0x3000, "anonymous"),
         (0xFFFF0000, 0xFFFF8000, "/tmp/a b (deleted)"),
     )
+
+
+@pytest.mark.parametrize("name", FILES, ids=ascii)
+def test_files_with_hostile_names(tmp_path: Path, name: str) -> None:
+    with running(tmp_path, name) as process:
+        assert str(tmp_path / name) in {mapping.name for mapping in read_mappings(process)}
 
 
 def test_a_process_that_has_exited(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sentineld.model.records import PAGE_BYTES
+from sentineld.observe.mappings import read_mappings
 from sentineld.observe.memory_use import (
     MemoryUse,
     has_memory,
@@ -14,6 +16,7 @@ from sentineld.observe.memory_use import (
     read_memory_use,
     resident_bytes,
 )
+from tests.unit.hostile_names import running
 
 STATUS = """Name:\tprogram
 VmPeak:\t  300000 kB
@@ -70,6 +73,20 @@ def test_locked_mappings_and_huge_pages_are_pinned(tmp_path: Path) -> None:
         [0x7F0000000, 0x7F0000002],
         [0x7F0000200, 0x7F0000400],
     ]
+
+
+def test_names_cannot_forge_lines(tmp_path: Path) -> None:
+    with running(tmp_path, "\rVmSwap:") as process:
+        assert read_memory_use(process).anonymous_bytes > 0
+    with running(tmp_path, "x\rVmFlags: lo") as process:
+        pinned = pinned_ranges(process)[:, 0].tolist()
+        own = [one for one in read_mappings(process) if one.name.startswith(str(tmp_path))]
+        assert own
+        assert not {one.start // PAGE_BYTES for one in own} & set(pinned)
+    (tmp_path / "7").mkdir()
+    smaps = SMAPS.replace("/usr/bin/program", "/tmp/x\rVmFlags: lo")
+    (tmp_path / "7/smaps").write_text(smaps)
+    assert len(pinned_ranges(7, tmp_path)) == 2
 
 
 def test_a_process_that_has_exited(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.control.frames import FrameSocket
+from sentineld.host.allowed_nodes import cpuset_nodes
 from sentineld.observe.peer import Peer
 from tests.unit.descriptors import open_descriptors
 from tests.unit.observe.peers import USER, folder, needs_root, other, program
@@ -112,6 +113,17 @@ def test_a_process_that_protects_itself_is_refused() -> None:
         assert "not dumpable" in refusal(peer)
         process.do("ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)")
         assert refusal(peer) == ""
+        peer.close()
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["a\\rUid:", "\\x1cGid:", "\\xff"])
+def test_a_process_with_a_hostile_name_is_accepted(name: str) -> None:
+    with other() as (process, frames):
+        peer = Peer.of(frames)
+        process.do(f"ctypes.CDLL(None).prctl(15, b'{name}', 0, 0, 0)")
+        assert refusal(peer) == ""
+        assert 0 in cpuset_nodes(peer.pid)
         peer.close()
 
 
