@@ -37,11 +37,25 @@ class Member:
         try:
             self.peer = _peer(pid, caller_uid, process)
             self.pages = AnonymousPages(pid)
+            self._require_still_own(caller_uid)
         except (FileNotFoundError, ProcessLookupError):
             process.close()
             raise no_such_process(pid) from None
         except BaseException:
             process.close()
+            raise
+
+    def _require_still_own(self, caller_uid: int) -> None:
+        """Check the owner again, because the process may have executed a setuid program since
+        _peer() checked it: the pagemap may be that of this program. A pagemap that was opened
+        before such an exec() shows nothing any more, and neither does one that was opened after it
+        if the process has executed another program since. Closes the pagemap if it raises
+        SentinelError or OSError."""
+        try:
+            if caller_uid != 0:
+                self.peer.require_own()
+        except BaseException:
+            self.pages.close()
             raise
 
     @property

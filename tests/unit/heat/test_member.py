@@ -11,8 +11,13 @@ from collections.abc import Iterator
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.heat import member as module
 from sentineld.heat.member import Member
+from sentineld.model.records import MemoryMapping
 from tests.unit.block_process import block_process, child_in_same_memory
+from tests.unit.descriptors import open_descriptors
+from tests.unit.observe.peers import USER, folder, needs_root, program
+from tests.unit.waiting import wait
 
 ME = os.getuid()
 
@@ -64,3 +69,32 @@ def test_a_child_in_the_memory_of_its_parent_is_refused() -> None:
             assert caught.value.code == "wrong-state"
             assert f"give PID {process.pid}" in caught.value.hint
         Member(process.pid, ME).close()
+
+
+@needs_root
+def test_a_setuid_program_that_begins_during_the_opening_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = module.read_mappings
+    with folder() as place:
+        command = ["/bin/sh", "-c", f"read line; exec {program(place, 0o4755)} 1000"]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, user=USER, group=USER, extra_groups=[]
+        )
+
+        def execute_meanwhile(pid: int) -> tuple[MemoryMapping, ...]:
+            found = real(pid)
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            wait(lambda: os.stat(f"/proc/{pid}").st_uid == 0)
+            return found
+
+        monkeypatch.setattr(module, "read_mappings", execute_meanwhile)
+        before = open_descriptors()
+        assert code(process.pid, USER) == "not-permitted"
+        assert open_descriptors() <= before
+        monkeypatch.undo()
+        Member(process.pid, 0).close()  # root may manage it, and no session has it
+        process.kill()
+        process.communicate()
