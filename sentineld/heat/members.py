@@ -13,7 +13,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.text import printable
 from sentineld.heat.member import Member
 from sentineld.heat.quota import Quota
-from sentineld.heat.target import PROCESSES_MAX, Target
+from sentineld.heat.target import LISTED_MAX, PROCESSES_MAX, Target
 
 log = logging.getLogger(__name__)
 
@@ -143,8 +143,9 @@ class Members:
             self._left_out = {}
         found, self._most = self._quota.pids(self, self._target)
         listed = set(found)
+        complete = len(found) < LISTED_MAX
         for member in self:
-            if member.pid not in listed:
+            if complete and member.pid not in listed:
                 self.lose(member)
         for pid in [pid for pid in self._left_out if pid not in listed]:
             del self._left_out[pid]

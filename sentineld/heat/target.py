@@ -18,6 +18,9 @@ from sentineld.session.lifecycle import CALLED_EXEC, EXITED
 
 PROCESSES_MAX = 512
 """Largest number of processes of a session. Each takes two or three descriptors of the daemon."""
+LISTED_MAX = 1 << 16
+"""Number of processes of a cgroup that are listed, to limit the time and the memory that this
+takes."""
 EXIT_S = 1.0
 """Time to wait for the exit of a process whose address space is gone. A process that does not exit
 in this time has called exec(), or only its main thread has exited."""
@@ -59,8 +62,9 @@ class Target(Protocol):
 
     def pids(self, most: int = PROCESSES_MAX) -> list[int]:
         """The current processes. If there are more than `most`, the list may be incomplete, but it
-        is longer than `most`. Raises ProcessLookupError if there are none, and SentinelError if
-        they cannot be listed."""
+        is longer than `most`. It has all processes of earlier lists that have not left the target,
+        unless its length is LISTED_MAX. Raises ProcessLookupError if there are no processes, and
+        SentinelError if they cannot be listed."""
 
     def named_by(self, pid: int) -> bool:
         """Whether this is the ID of the target's process, or of the tree's root. After the exit of
@@ -199,7 +203,7 @@ class CgroupTarget:
 
     def pids(self, most: int = PROCESSES_MAX) -> list[int]:
         """See Target."""
-        found = self._group.pids(most + 1)
+        found = self._group.pids(LISTED_MAX)  # all, because the managed ones may be the last ones
         if not found:
             raise ProcessLookupError(errno.ESRCH, f"{self.title} is empty")
         return found

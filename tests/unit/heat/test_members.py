@@ -13,10 +13,12 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.heat import members as module
 from sentineld.heat import quota as quota_module
+from sentineld.heat import target as target_module
 from sentineld.heat.members import Members
 from sentineld.heat.memory import SessionMemory
 from sentineld.heat.quota import Quota
-from sentineld.heat.target import OneProcess
+from sentineld.heat.target import CgroupTarget, OneProcess
+from tests.cgroups import cgroup, join
 from tests.unit.hostile_names import FILES, NAMES, running
 
 ME = os.getuid()
@@ -269,6 +271,44 @@ def test_groups_with_too_many_processes(
     assert members.pids == tuple(sleepers[1:])
     assert members.left_out == 0
     members.close()
+
+
+def test_a_cgroup_that_grows_beyond_the_limit_keeps_its_members(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for where in (module, quota_module):
+        monkeypatch.setattr(where, "PROCESSES_MAX", 2)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(folder: Path) -> int:
+        started.append(subprocess.Popen(["/bin/sleep", "1000"]))
+        join(folder, started[-1].pid)
+        return started[-1].pid
+
+    with cgroup() as folder:
+        inner = [folder / "one", folder / "other"]
+        for one in inner:
+            one.mkdir()
+        first = [start(one) for one in inner]
+        members = Members(CgroupTarget(str(folder)), ME)
+        assert sorted(members.pids) == sorted(first)
+        # Now each of the two cgroups has more processes than the session may have.
+        for one in inner:
+            for _ in range(2):
+                start(one)
+        changes = members.changes
+        members.look()
+        assert (members.changes, sorted(members.pids)) == (changes, sorted(first))
+        assert members.left_out == 4
+        # If the list has been cut, an unlisted member stays, too.
+        monkeypatch.setattr(target_module, "LISTED_MAX", 3)
+        monkeypatch.setattr(module, "LISTED_MAX", 3)
+        members.look()
+        assert (members.changes, sorted(members.pids)) == (changes, sorted(first))
+        for process in started:
+            process.kill()
+            process.wait()
+        members.close()
 
 
 def test_users_with_too_many_processes(sleepers: list[int]) -> None:
