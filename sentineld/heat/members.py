@@ -19,16 +19,23 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-LOOK_S = 1.0
-"""Interval at which a group's processes are listed."""
+LOOK_S, LOOK_S_MAX = 1.0, 10.0
+"""Limits on the interval at which a group's processes are listed."""
 LOOK_SHARE = 0.005
 """Limit on the CPU time of listing the processes, as a share of one core. If listing takes long,
-this limit lengthens the interval."""
+this limit lengthens the interval, up to LOOK_S_MAX. It also limits the CPU time of those lists that
+are made earlier because a member has left, including the opening of the new members."""
+LOOK_SHARE_MAX = 0.05
+"""Limit on the CPU time of listing the processes if the interval would exceed LOOK_S_MAX, as in a
+cgroup with very many descendants. This limit lengthens the interval even beyond LOOK_S_MAX."""
 _UNREADABLE = (ValueError, IndexError)
 """Errors of the code that reads files in /proc. A group's session must not end because of such an
 error with one process: another user may own the process."""
 RETRY_S = 10.0
 """Interval at which the session tries again to manage the processes that were left out."""
+RETRY_SHARE = 0.005
+"""Limit on the CPU time of these attempts, as a share of one core. If they take long, this limit
+lengthens the interval."""
 
 
 class Members:
@@ -47,6 +54,7 @@ class Members:
         self._by_pid: dict[int, Member] = {}
         self._left_out: dict[int, SentinelError] = {}
         self._retry_s = self._next_look_s = 0.0
+        self._early_look_s = 0.0  # time of the next list if a member has left
         self.changes = 0
         """Number of times that processes have joined or left."""
         self.beyond = 0
@@ -131,17 +139,15 @@ class Members:
         that are no longer in the group leave. Raises ProcessLookupError if no process of the group
         is left, and SentinelError if the processes cannot be listed."""
         if self._target.is_group and time.monotonic() >= self._next_look_s:
-            began_s = time.thread_time()
             self._look()
-            took_s = time.thread_time() - began_s
-            self._next_look_s = time.monotonic() + max(LOOK_S, took_s / LOOK_SHARE)
 
     def _look(self) -> None:
-        now_s = time.monotonic()
-        if now_s >= self._retry_s:
-            self._retry_s = now_s + RETRY_S
-            self._left_out = {}
+        began_s = time.thread_time()
         found, self._most = self._quota.pids(self, self._target)
+        listing_s = time.thread_time() - began_s
+        retried: set[int] | None = None
+        if time.monotonic() >= self._retry_s:
+            retried, self._left_out = set(self._left_out), {}
         listed = set(found)
         complete = len(found) < LISTED_MAX
         for member in self:
@@ -152,8 +158,21 @@ class Members:
         new = [pid for pid in found if pid not in self._by_pid and pid not in self._left_out]
         room = self._most - len(self._by_pid) - len(self._left_out)
         self.beyond = max(len(new) - room, 0)
+        began_s, retrying_s = time.thread_time(), 0.0
         for pid in new[: max(room, 0)]:
+            before_s = time.thread_time()
             self._join(pid)
+            if retried and pid in retried:
+                retrying_s += time.thread_time() - before_s
+        joining_s = time.thread_time() - began_s
+        now_s = time.monotonic()
+        if retried is not None:
+            self._retry_s = now_s + max(RETRY_S, retrying_s / RETRY_SHARE)
+        interval_s = max(
+            LOOK_S, min(listing_s / LOOK_SHARE, LOOK_S_MAX), listing_s / LOOK_SHARE_MAX
+        )
+        self._next_look_s = now_s + interval_s
+        self._early_look_s = now_s + min(interval_s, (listing_s + joining_s) / LOOK_SHARE)
 
     def _join(self, pid: int) -> None:
         try:
@@ -197,7 +216,7 @@ class Members:
         member."""
         if self._by_pid.pop(member.pid, None) is not None:
             self.changes += 1
-            self._next_look_s = 0.0
+            self._next_look_s = min(self._next_look_s, self._early_look_s)
         member.close()
 
     def leave_out(self, pid: int, reason: str) -> None:

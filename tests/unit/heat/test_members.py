@@ -24,6 +24,12 @@ from tests.unit.hostile_names import FILES, NAMES, running
 ME = os.getuid()
 
 
+PACE = {
+    name: getattr(module, name, None)
+    for name in ("LOOK_S", "LOOK_SHARE", "LOOK_SHARE_MAX", "RETRY_S", "RETRY_SHARE")
+}
+
+
 class Listed:
     """A group that consists of the processes in a list."""
 
@@ -54,9 +60,53 @@ class Listed:
 def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every call of Members.look() list the group's processes and retry those that could not
     become members, however recent the last call was."""
-    monkeypatch.setattr(module, "LOOK_S", 0.0)
-    monkeypatch.setattr(module, "LOOK_SHARE", 1e9)
-    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    for name in PACE:
+        monkeypatch.setattr(module, name, 1e9 if "SHARE" in name else 0.0, raising=False)
+
+
+class Clock:
+    """Replaces the module `time`. Listing the processes takes `listing_s` of CPU time, and opening
+    one of them takes `opening_s`."""
+
+    def __init__(self, *found: int) -> None:
+        self.now_s = self.cpu_s = self.listing_s = self.opening_s = 0.0
+        self.lists = 0
+        self.target = Listed(*found)
+        self.listed, self.target.pids = self.target.pids, self.pids  # type: ignore[method-assign]
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def thread_time(self) -> float:
+        return self.cpu_s
+
+    def pids(self, most: int = 0) -> list[int]:
+        self.cpu_s += self.listing_s
+        self.lists += 1
+        return self.listed(most)
+
+    def look(self, members: Members, later_s: float) -> int:
+        """Call members.look() after some time; returns whether it has listed the processes."""
+        before = self.lists
+        self.now_s += later_s
+        members.look()
+        return self.lists - before
+
+
+@pytest.fixture
+def clock(sleepers: list[int], monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock for a group of two processes, with the intervals of look() as they are."""
+    made, real = Clock(*sleepers[:2]), module.Member
+
+    def opened(pid: int, *arguments: int) -> module.Member:
+        made.cpu_s += made.opening_s
+        return real(pid, *arguments)
+
+    for name, value in PACE.items():
+        monkeypatch.setattr(module, name, value, raising=False)
+    monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(module, "Member", opened)
+    return made
 
 
 @pytest.fixture
@@ -235,6 +285,63 @@ def test_a_process_with_a_hostile_name_is_managed_as_any_other(
         assert memory.use.anonymous_bytes > 0
         assert members.pids == (process, *sleepers)
         members.close()
+
+
+def test_opening_members_does_not_delay_the_next_list(sleepers: list[int], clock: Clock) -> None:
+    clock.listing_s, clock.opening_s = 0.001, 30
+    members = Members(clock.target, ME)
+    clock.look(members, 1.5)
+    clock.target.found = sleepers
+    assert clock.look(members, 1.5)
+    assert members.pids == tuple(sleepers)
+    assert clock.look(members, 1.5)
+    members.close()
+
+
+def test_listing_takes_a_limited_share_of_the_time(clock: Clock) -> None:
+    clock.listing_s = 0.02
+    members = Members(clock.target, ME)
+    clock.look(members, 1000)
+    assert not clock.look(members, 3.9)
+    clock.listing_s = 0.2
+    assert clock.look(members, 0.2)
+    assert not clock.look(members, 9.9)
+    clock.listing_s = 2
+    assert clock.look(members, 0.2)
+    assert not clock.look(members, 39)
+    assert clock.look(members, 2)
+    members.close()
+
+
+@pytest.mark.parametrize(("opening_s", "most"), [(0, 11), (0.001, 6), (1, 2)])
+def test_members_that_leave_all_the_time(clock: Clock, opening_s: float, most: int) -> None:
+    """A member that has left joins again at the next list, which comes earlier."""
+    clock.listing_s, clock.opening_s = 0.001, opening_s
+    members = Members(clock.target, ME)
+    clock.look(members, 1000)
+    lists = 0
+    for _ in range(40):
+        for member in list(members)[:1]:
+            members.lose(member)
+        lists += clock.look(members, 0.05)
+    assert 1 <= lists <= most
+    members.close()
+
+
+def test_attempts_to_open_a_process_again_take_a_limited_share_of_the_time(
+    sleepers: list[int], clock: Clock
+) -> None:
+    clock.listing_s, clock.opening_s = 0.001, 1
+    clock.target.found = [*sleepers[:2], os.getpid()]
+    members = Members(clock.target, ME)
+    attempts = 0
+    for _ in range(100):
+        before_s = clock.cpu_s
+        clock.look(members, 1.5)
+        attempts += clock.cpu_s - before_s > 0.5
+    assert members.left_out == 1
+    assert attempts == 1
+    members.close()
 
 
 def test_groups_without_a_process_that_can_be_managed(sleepers: list[int]) -> None:
