@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.text import printable
 from sentineld.heat.member import Member
 from sentineld.heat.quota import Quota
+from sentineld.heat.spans import SPANS
 from sentineld.heat.target import LISTED_MAX, PROCESSES_MAX, Target
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Members:
         self._quota = quota or Quota()
         self._most = PROCESSES_MAX  # number of processes that the session may have
         self._caller_uid = caller_uid
-        self._spans = itertools.count()
+        self._next_span = 0
         self._by_pid: dict[int, Member] = {}
         self._left_out: dict[int, SentinelError] = {}
         self._retry_s = self._next_look_s = 0.0
@@ -176,7 +176,7 @@ class Members:
 
     def _join(self, pid: int) -> None:
         try:
-            self._by_pid[pid] = Member(pid, self._caller_uid, next(self._spans))
+            self._by_pid[pid] = Member(pid, self._caller_uid, self._free_span())
         except SentinelError as error:
             if error.code != "no-such-process" or not self._target.is_group:
                 self._left_out[pid] = error
@@ -184,6 +184,15 @@ class Members:
             self._left_out[pid] = _as_refusal(pid, error)
         else:
             self.changes += 1
+            self._next_span = (self._by_pid[pid].span + 1) % SPANS
+
+    def _free_span(self) -> int:
+        """The next span that no member has."""
+        used = {member.span for member in self}
+        span = self._next_span
+        while span in used:
+            span = (span + 1) % SPANS
+        return span
 
     def each(self, act: Callable[[Member], Result]) -> list[Result]:
         """The result of act() for each member.

@@ -118,14 +118,15 @@ class SessionMemory:
         """The units of pages that the kernel can swap out. resize: adapt the size of the units to
         the size of the processes."""
 
-        def one(member: Member) -> Table:
+        def one(member: Member) -> tuple[int, Table]:
             if self._has_pinned(member):
                 self._pinned[member.span] = pinned_ranges(member.pid)
-            return session_runs(self._swappable(member), member.span)
+            return member.span, session_runs(self._swappable(member), member.span)
 
         self._pinned = {}
-        # Members are in the order in which they joined, so their spans ascend.
-        runs = np.concatenate([_NO_RUNS, *self._members.each(one)])
+        # A member that joined later can have a smaller span; see Members.
+        by_span = dict(self._members.each(one))
+        runs = np.concatenate([_NO_RUNS, *(by_span[span] for span in sorted(by_span))])
         self._read_sharing()
         if resize:
             wanted = unit_pages(int(runs["pages"].sum()))

@@ -2,8 +2,9 @@
 """One numbering of pages for the address spaces of all processes of a session.
 
 Each address space of a session has a separate span of numbers, so the units of all processes can be
-sorted by temperature in one list. A span is not used again while the session lasts. After an
-exec(), a process has another address space, and so another span.
+sorted by temperature in one list. After an exec(), a process has another address space, and so
+another span. A span is used again only after all others have been used: by then, no unit has a
+number of its earlier address space.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from sentineld.model.arrays import Integers, Table
 SPAN_PAGES = 1 << 37
 """Number of page numbers in a span: more than any address space has pages, and a multiple of each
 unit size."""
+SPANS = 1 << 25
+"""Number of spans. All page numbers are less than 2^62, so they and their sums with sizes fit into
+64 bits."""
 
 
 def session_runs(runs: Table, span: int) -> Table:

@@ -17,6 +17,7 @@ from sentineld.heat import target as target_module
 from sentineld.heat.members import Members
 from sentineld.heat.memory import SessionMemory
 from sentineld.heat.quota import Quota
+from sentineld.heat.spans import SPAN_PAGES, SPANS
 from sentineld.heat.target import CgroupTarget, OneProcess
 from tests.cgroups import cgroup, join
 from tests.unit.hostile_names import FILES, NAMES, running
@@ -151,6 +152,38 @@ def test_processes_join_and_leave(sleepers: list[int]) -> None:
         members.look()
     members.close()
     assert len(members) == 0
+
+
+def test_spans_are_used_again_after_all_others(
+    sleepers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SPANS", 4, raising=False)
+    target = Listed(*sleepers[:2], os.getpid())  # the daemon itself takes no span
+    members = Members(target, ME)
+    assert [member.span for member in members] == [0, 1]
+    found = []
+    for _ in range(5):
+        target.found = [sleepers[0]]
+        members.look()
+        target.found = sleepers[:2]
+        members.look()
+        found.append([member.span for member in members])
+    assert found == [[0, 2], [0, 3], [0, 1], [0, 2], [0, 3]]
+    members.close()
+
+
+def test_spans_fit_into_64_bits_and_failed_attempts_take_none(
+    sleepers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Listed(sleepers[0], os.getpid())
+    members = Members(target, ME)
+    for _ in range(10):
+        members.look()  # tries to open the daemon itself
+    target.found = sleepers
+    members.look()
+    assert [member.span for member in members] == [0, 1, 2]
+    members.close()
+    assert SPANS * SPAN_PAGES <= 1 << 62
 
 
 def test_a_process_that_is_gone_leaves_its_group(sleepers: list[int]) -> None:

@@ -8,6 +8,7 @@ import os
 import numpy as np
 import pytest
 
+from sentineld.heat import members as members_module
 from sentineld.heat import memory as module
 from sentineld.heat.members import Members
 from sentineld.heat.memory import SessionMemory
@@ -80,6 +81,28 @@ def test_pages_that_a_fork_shares_are_counted_once() -> None:
         process.run("os.kill(child, 9); os.waitpid(child, 0)")
         assert memory.resident_bytes() == pytest.approx(alone_bytes, rel=0.2)
         assert len(members) == 1
+        members.close()
+
+
+def test_units_ascend_if_a_later_member_has_a_smaller_span(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(members_module, "SPANS", 3, raising=False)
+    monkeypatch.setattr(members_module, "LOOK_S", 0.0)
+    monkeypatch.setattr(members_module, "LOOK_SHARE", 1e9)
+    monkeypatch.setattr(members_module, "LOOK_SHARE_MAX", 1e9)
+    with block_process() as process:
+        process.run("import os, signal")
+        process.run("child = os.fork() or (libc.prctl(1, 9), signal.pause())")
+        members = Members(Tree(process.pid), os.getuid())
+        for _ in range(2):
+            members.lose(next(iter(members)))
+            members.look()  # the process joins again
+        assert [member.span for member in members] == [2, 0]
+        memory = SessionMemory(members)
+        units = memory.units()
+        assert (np.diff(units.numbers) > 0).all()
+        assert pages_of_block(units, process, 0) == pages_of_block(units, process, 2) > 0
         members.close()
 
 
