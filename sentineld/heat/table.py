@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sentineld.base.errors import SentinelError, hung_up
@@ -49,8 +50,12 @@ class Wanted(NamedTuple):
 class HeatTable:
     """The sessions, found by the names of their targets. Thread-safe."""
 
-    def __init__(self, machine: Machine, turns: Turns) -> None:
+    def __init__(
+        self, machine: Machine, turns: Turns, with_shim: Callable[[int], object | None]
+    ) -> None:
+        """with_shim: returns the session of a process that runs under the shim, or None."""
         self._machine = machine
+        self._with_shim = with_shim
         self._turns = turns
         self._lock = threading.Lock()
         self._sessions: dict[str, HeatSession] = {}
@@ -149,6 +154,11 @@ class HeatTable:
             with self._lock:
                 self._sessions[target.name] = session
                 session.start()
+            # If a process has registered since it was opened, leave_out() may have been called
+            # before the session was in the table.
+            for pid in session.figures.processes:
+                if self._with_shim(pid) is not None:
+                    session.leave_out(pid)
         except BaseException as error:
             session.abandon()
             if isinstance(error, RuntimeError):

@@ -61,7 +61,7 @@ class Sessions:
         self._lock = threading.Lock()
         self._sessions: dict[int, Session] = {}
         self._turns = Turns()
-        self.heat = HeatTable(machine, self._turns)
+        self.heat = HeatTable(machine, self._turns, self._with_shim)
         """The sessions of processes without the shim."""
         machine.on_process = self._process_event
         self.beat_s = time.time()
@@ -89,6 +89,8 @@ class Sessions:
             ) from None
         with self._lock:
             self._sessions[link.pid] = session
+        # Again, because a group may have been opened since the first call; see HeatTable.
+        self.heat.leave_out(link.pid)
         if before is not None:
             before.end("the process registered again")
         log.info(

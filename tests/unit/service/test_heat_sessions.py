@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verbs and the daemon's shutdown while a session without the shim is stuck.
+"""Sessions without the shim: verbs and the daemon's shutdown while a session is stuck, a hello
+during an attach, and the reasons in the status.
 
-The session is stuck in a turn, its periodic check of the processes.
+A stuck session is stuck in a turn, its periodic check of the processes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,8 +26,10 @@ from sentineld.host.swap import Swap
 from sentineld.machine import swapped
 from sentineld.machine.machine import Machine
 from sentineld.machine.swapped import SwapSubstrate
+from sentineld.observe.pidfd import children
 from sentineld.service import sessions as module
 from sentineld.service.sessions import Sessions
+from sentineld.session.lifecycle import State, Status
 from sentineld.session.state import StateFiles
 from tests.unit.block_process import block_process
 from tests.unit.waiting import PATIENCE_S, wait
@@ -55,26 +59,55 @@ class Stuck:
         return self.session.join(PATIENCE_S)
 
 
+class Registered:
+    """A session of a process that has registered by the shim, without a thread."""
+
+    name = "registered"
+
+    def __init__(self, *_: object) -> None:
+        self.lifecycle = SimpleNamespace(
+            state=State.REGISTERED, status=Status(State.REGISTERED, "it sent a hello")
+        )
+
+    def on_message(self, message: object, size_bytes: int) -> bool:
+        return True
+
+    def start(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def join(self, timeout_s: float) -> bool:
+        return True
+
+
 @pytest.fixture
-def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
+def sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sessions]:
+    """The table of sessions of a machine with swap."""
+    for one in (swapped, table):
+        monkeypatch.setattr(one, "read_swap", lambda: Swap(8 * GIB, 0))
+    config = Config(tiers=TierOverrides(swap=True))
+    substrate = SwapSubstrate(config.tiers)
+    made = Sessions(Machine(config, substrate, substrate.tiers(), []), StateFiles(tmp_path))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stuck(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
     turned, let = threading.Event(), threading.Event()
 
     def look(_: Members) -> None:
         turned.set()
         let.wait()
 
-    for one in (swapped, table):
-        monkeypatch.setattr(one, "read_swap", lambda: Swap(8 * GIB, 0))
     monkeypatch.setattr(Members, "look", look)
-    config = Config(tiers=TierOverrides(swap=True))
-    substrate = SwapSubstrate(config.tiers)
-    sessions = Sessions(Machine(config, substrate, substrate.tiers(), []), StateFiles(tmp_path))
     with block_process() as process:
         made = Stuck(sessions, process.pid, let)
         assert turned.wait(PATIENCE_S)
         yield made
         let.set()
-        sessions.close()
 
 
 def in_time(stuck: Stuck, call: Any, *arguments: object) -> None:
@@ -116,3 +149,27 @@ def test_a_new_budget_whose_caller_hangs_up_is_not_set(stuck: Stuck) -> None:
     # The session's thread handles this detach after the attach whose caller has hung up.
     stuck.sessions.detach(stuck.caller(), stuck.arguments)
     assert session.goal == before
+
+
+def test_a_hello_while_a_group_is_opened_is_not_missed(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "Session", Registered)
+    with block_process() as process:
+        process.run("import os, signal")
+        process.run("child = os.fork() or (libc.prctl(1, 9), signal.pause())")
+        (child,) = children(process.pid)
+        link: Any = SimpleNamespace(pid=child, uid=os.getuid())
+
+        def hello_meanwhile() -> Swap:
+            """The attach reads the swap after it has opened the processes."""
+            sessions.hello(link)
+            return Swap(8 * GIB, 0)
+
+        monkeypatch.setattr(table, "read_swap", hello_meanwhile)
+        caller = Caller(os.getuid(), threading.Event())
+        sessions.attach(caller, {"pid": process.pid, "tree": True, "fast": "1G"})
+        (session,) = sessions.heat.all()
+        wait(lambda: session.figures.processes == (process.pid,))
+        assert session.figures.left_out_reason == f"process {child} runs under the shim"
+        sessions.detach(caller, {"pid": process.pid})
