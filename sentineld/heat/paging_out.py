@@ -64,7 +64,9 @@ class PagingOut:
         swap = read_swap()
         room = usable_bytes(swap) // PAGE_BYTES
         self.problem = ""
-        if room < pages:
+        if not swap.total_bytes:
+            self.problem = "no swap is enabled any more, so nothing can be paged out"
+        elif room < pages:
             self.problem = (
                 f"swap is nearly full: {format_bytes(swap.free_bytes)} of "
                 f"{format_bytes(swap.total_bytes)} are free"

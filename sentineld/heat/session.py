@@ -25,7 +25,7 @@ from sentineld.base.log_events import LOGGED_FIELDS, LogEvent, about
 from sentineld.base.log_limit import LOGGED_USER
 from sentineld.base.units import FastBudget
 from sentineld.heat.figures import Figures
-from sentineld.heat.keeping import Keeping
+from sentineld.heat.keeping import WITHIN, Keeping
 from sentineld.heat.looking import Looking
 from sentineld.heat.members import Members
 from sentineld.heat.memory import SessionMemory
@@ -101,6 +101,7 @@ class HeatSession:
     def _set_up(self, goal: Goal) -> None:
         machine, name = self._machine, self.target.name
         self._shortage = ""  # why the budget cannot follow the size of the processes
+        self._hindrance = ""  # why pages could not be paged out
         self._memory = SessionMemory(self._members)
         self._members.each(lambda member: require_advice(member.process.fileno(), member.pid))
         self._memory.refresh()
@@ -266,7 +267,7 @@ class HeatSession:
             else:
                 self.status = Status(State.MANAGED, KNOWN)
         if self.status.state is State.MANAGED:
-            reason = self._keeping.keep(resident_bytes, self.figures.budget_bytes)
+            reason = self._keep(resident_bytes)
             if self._shortage or reason:
                 self._explain(self._shortage or reason)
             elif self._sharing.waits:
@@ -274,6 +275,17 @@ class HeatSession:
             elif self.status.reason == WAITS:
                 self._explain(KNOWN)
         self._publish_work(time.thread_time() - began_s, scanned)
+
+    def _keep(self, resident_bytes: int) -> str:
+        """Page out or prefetch; returns the reason for the status, empty if it stays."""
+        before_bytes = self._keeping.paged_out_bytes
+        reason = self._keeping.keep(resident_bytes, self.figures.budget_bytes)
+        if reason:
+            self._hindrance = reason if reason != WITHIN else ""
+        elif self._hindrance and self._keeping.paged_out_bytes > before_bytes:
+            # Page-outs go on, so the reason why they could not has passed.
+            self._hindrance, reason = "", KNOWN
+        return reason
 
     def _publish_work(self, move_cpu_s: float, scanned: bool) -> None:
         keeping, scanning, figures = self._keeping, self._scanning, self.figures

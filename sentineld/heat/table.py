@@ -224,11 +224,13 @@ class HeatTable:
         """Raise SentinelError if the memory above the budget does not fit into swap."""
         figures, swap = session.figures, read_swap()
         needed_bytes = figures.resident_bytes - session.wanted_bytes
-        if needed_bytes > usable_bytes(swap):
+        room_bytes = usable_bytes(swap)
+        if needed_bytes > room_bytes:
             raise SentinelError(
                 "budget-too-large",
-                f"{format_bytes(needed_bytes)} would have to be paged out, but swap has only "
-                f"{format_bytes(swap.free_bytes)} free",
+                f"{format_bytes(needed_bytes)} would have to be paged out, but sessions may fill "
+                f"only {format_bytes(room_bytes)} of the {format_bytes(swap.free_bytes)} that are "
+                "free in swap",
                 "set a larger --fast or --min, or enable more swap",
             )
 

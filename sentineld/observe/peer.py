@@ -53,7 +53,7 @@ class Peer:
     """The process that connected, pinned by a pidfd that this object owns."""
 
     pid: int
-    uid: int  # at the time of connect(), like `gid`
+    uid: int  # at the time of connect(), or of opening a process without the shim; like `gid`
     gid: int
     process: Pidfd
 
@@ -99,8 +99,8 @@ class Peer:
         }
         if ids != {"Uid": [self.uid] * 4, "Gid": [self.gid] * 4}:
             raise self._refused(
-                f"its user IDs are {ids.get('Uid')} and its group IDs are {ids.get('Gid')}, but it"
-                f" connected as user {self.uid}, group {self.gid}"
+                f"its user IDs are {ids.get('Uid')} and its group IDs are {ids.get('Gid')}, but"
+                f" all of them must be those of user {self.uid}, group {self.gid}"
             )
         if owner != self.uid:
             raise self._refused("it is protected against its own user (not dumpable)")
@@ -115,7 +115,7 @@ class Peer:
         return SentinelError(
             "not-permitted",
             f"process {self.pid} can't be managed: {why}",
-            "run the training as one user, without setuid programs or file capabilities",
+            "run the program as one user, without setuid programs or file capabilities",
         )
 
 

@@ -3,11 +3,18 @@
 
 from __future__ import annotations
 
-import numpy as np
+import os
 
-from sentineld.heat.paging_out import batches, split, usable_bytes
+import numpy as np
+import pytest
+
+from sentineld.heat import paging_out as module
+from sentineld.heat.members import Members
+from sentineld.heat.paging_out import PagingOut, batches, split, usable_bytes
+from sentineld.heat.target import OneProcess
 from sentineld.host.swap import Swap
 from sentineld.model.records import PAGE_RUN_DTYPE
+from tests.unit.block_process import MIB, block_process
 
 
 def test_long_runs_are_cut_and_short_runs_share_a_batch() -> None:
@@ -34,3 +41,18 @@ def test_sessions_leave_some_swap_free() -> None:
     assert usable_bytes(Swap(1600, 300)) == 1200
     assert usable_bytes(Swap(1600, 1550)) == 0
     assert usable_bytes(Swap(0, 0)) == 0
+
+
+def test_the_problem_says_why_swap_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    with block_process() as process:
+        members = Members(OneProcess(process.pid), os.getuid())
+        paging_out = PagingOut(members, 1.0)
+        members.close()
+    for swap, pages, problem in (
+        (Swap(1600 * MIB, 0), 5, ""),
+        (Swap(1600 * MIB, 1550 * MIB), 0, "swap is nearly full: 50.0 MiB of 1.6 GiB are free"),
+        (Swap(0, 0), 0, "no swap is enabled any more, so nothing can be paged out"),
+        (Swap(1600 * MIB, 0), 5, ""),
+    ):
+        monkeypatch.setattr(module, "read_swap", lambda swap=swap: swap)
+        assert (paging_out.within_swap(5), paging_out.problem) == (pages, problem)

@@ -133,6 +133,7 @@ def test_a_root_process_that_became_another_user_is_refused() -> None:
         peer = Peer.of(frames)
         process.do("os.setresuid(1000, 1000, 0)")
         assert "[1000, 1000, 0, 1000]" in refusal(peer)
+        assert "all of them must be those of user 0, group 0" in refusal(peer)
         peer.close()
 
 

@@ -21,7 +21,10 @@ from sentineld.base.errors import SentinelError
 from sentineld.config import Config, TierOverrides
 from sentineld.control.server import Caller
 from sentineld.heat import table
+from sentineld.heat.keeping import Keeping
 from sentineld.heat.members import Members
+from sentineld.heat.scanning import Scanning
+from sentineld.heat.session import KNOWN
 from sentineld.host.swap import Swap
 from sentineld.machine import swapped
 from sentineld.machine.machine import Machine
@@ -31,7 +34,7 @@ from sentineld.service import sessions as module
 from sentineld.service.sessions import Sessions
 from sentineld.session.lifecycle import State, Status
 from sentineld.session.state import StateFiles
-from tests.unit.block_process import block_process
+from tests.unit.block_process import MIB, block_process
 from tests.unit.waiting import PATIENCE_S, wait
 
 GIB = 1 << 30
@@ -172,4 +175,42 @@ def test_a_hello_while_a_group_is_opened_is_not_missed(
         (session,) = sessions.heat.all()
         wait(lambda: session.figures.processes == (process.pid,))
         assert session.figures.left_out_reason == f"process {child} runs under the shim"
+        sessions.detach(caller, {"pid": process.pid})
+
+
+def test_a_budget_that_needs_too_much_swap_is_refused(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "read_swap", lambda: Swap(16 * MIB, 8 * MIB))
+    caller = Caller(os.getuid(), threading.Event())
+    with block_process() as process, pytest.raises(SentinelError) as caught:
+        sessions.attach(caller, {"pid": process.pid, "fast": "1M"})
+    assert caught.value.code == "budget-too-large"
+    # Sessions leave a sixteenth of the swap free.
+    assert "only 7.0 MiB of the 8.0 MiB that are free in swap" in caught.value.message
+
+
+def test_the_reason_why_nothing_can_be_paged_out_passes(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = "swap is nearly full"
+    answer = SimpleNamespace(reason=full, bytes=0, calls=0)
+
+    def keep(self: Keeping, resident_bytes: int, budget_bytes: int) -> str:
+        self.paged_out_bytes += answer.bytes
+        answer.calls += 1
+        return answer.reason
+
+    monkeypatch.setattr(Keeping, "keep", keep)
+    monkeypatch.setattr(Scanning, "warm", True)
+    with block_process() as process:
+        caller = Caller(os.getuid(), threading.Event())
+        sessions.attach(caller, {"pid": process.pid, "fast": "1G"})
+        (session,) = sessions.heat.all()
+        wait(lambda: session.status.reason == full)
+        answer.reason, before = "", answer.calls
+        wait(lambda: answer.calls > before + 2)
+        assert session.status.reason == full
+        answer.bytes = 4096
+        wait(lambda: session.status.reason == KNOWN)
         sessions.detach(caller, {"pid": process.pid})
