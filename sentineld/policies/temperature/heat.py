@@ -117,9 +117,11 @@ class Heat:
         # of the queue (levels.py), because earlier scans found them used, so they count as used.
         used = sample.scan.examined & ~sample.scan.cleared
         used[sample.sampled] = accessed
-        scan = Scan(carried(sample.scan.examined, origin), carried(sample.scan.cleared, origin))
-        found = carried(used, origin) | (self._returned > 0)
-        self._tracker.end(scan, found, found)
+        back = self._returned > 0
+        found = carried(used, origin) | back
+        # A return shows that a unit was used, even if the scan did not examine the unit.
+        examined = carried(sample.scan.examined, origin) | back
+        self._tracker.end(Scan(examined, carried(sample.scan.cleared, origin)), found, found)
         self._classify(budget_pages)
 
     def end_unseen(self, budget_pages: int) -> None:

@@ -118,6 +118,18 @@ def test_the_rest_of_a_hot_unit_is_fetched_once() -> None:
     assert len(heat.to_fetch(ALL)) == 0
 
 
+def test_a_return_counts_although_the_scan_did_not_sample_the_unit() -> None:
+    process = Process(2, set())
+    process.heat.renew(process.units())
+    nothing = np.zeros(0, np.bool_)
+    process.heat.end(process.heat.begin(0), nothing, ALL)
+    for resident in (False, True):
+        process.resident[0] = resident
+        process.heat.renew(process.units())
+    process.heat.end(process.heat.begin(0), nothing, ALL)
+    assert numbers(process.heat.to_page_out(ALL)) == [1, 0]
+
+
 def test_units_that_the_kernel_keeps_are_left_alone_for_some_scans() -> None:
     process = Process(2, set())
     process.scan(1)
