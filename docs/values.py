@@ -66,6 +66,8 @@ SOURCES: dict[str, tuple[str, str]] = {
     "heat.report": (HEAT_SHARING, "REPORT_S"),
     "heat.stuck": (HEAT_SHARING, "STUCK_S"),
     "heat.room_share": (HEAT_SHARING, "ROOM_SHARE"),
+    "heat.busy": (SCANNING, "BUSY_S_MAX"),
+    "heat.busy_scans": (SCANNING, "BUSY_SCANS_MAX"),
     "heat.cgroup_levels": (CGROUP, "LEVELS_MAX"),
     "heat.levels": (HEAT, "LEVELS"),
     "heat.look": (HEAT_MEMBERS, "LOOK_S"),

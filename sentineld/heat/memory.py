@@ -8,6 +8,9 @@ requests to page out such a page.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+
 import numpy as np
 
 from sentineld.heat.member import Member
@@ -164,19 +167,22 @@ class SessionMemory:
 
         return self._members.one(member, one)
 
-    def frames(self, pages: Integers) -> Integers:
-        """The page frame number of each page; see AnonymousPages.frames(). 0 if the process is
-        gone."""
+    def frame_reader(self, pages: Integers) -> Callable[[], Integers]:
+        """A function that reads the page frame number of each page; see AnonymousPages.frames(). 0
+        if the process is gone. Any thread may call the function, even after close() of members."""
         spans, own = split_pages(pages)
-        found = np.zeros(len(pages), np.int64)
+        parts = [(spans == member.span, member.pages) for member in self._members]
 
-        def one(member: Member) -> None:
-            mine = spans == member.span
-            if mine.any():
-                found[mine] = member.pages.frames(own[mine])
+        def read() -> Integers:
+            found = np.zeros(len(pages), np.int64)
+            for mine, process in parts:
+                if mine.any():
+                    # The session's thread handles the errors of its next read of this process.
+                    with contextlib.suppress(OSError):
+                        found[mine] = process.frames(own[mine])
+            return found
 
-        self._members.each(one)
-        return found
+        return read
 
     def _has_pinned(self, member: Member) -> bool:
         use = self._uses.get(member.span)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 
+from sentineld.base.errors import SentinelError
 from sentineld.heat.keeping import Keeping
 from sentineld.heat.looking import WINDOW_S, Looking
 from sentineld.heat.memory import SessionMemory
@@ -20,8 +21,14 @@ INTERVAL_S_MIN, INTERVAL_S_MAX = 1.0, 60.0
 WARM_UP_SCANS = 4
 """Scans after which the temperatures are known: until then, all units look alike."""
 BUSY_S_MAX = 20.0
-"""Time limit, from the beginning of a scan, for waiting until DAMON is free. A training that is
-profiled can use DAMON for much longer, and may itself wait until this session releases memory."""
+"""Time limit for waiting in a scan until DAMON is free. A training that is profiled can use DAMON
+for much longer."""
+BUSY_SCANS_MAX = 6
+"""If this number of scans ended without a window because DAMON was in use, the session does not
+wait for further scans before it pages out: a training that uses DAMON may itself wait until this
+session releases memory."""
+FAILURES_MAX = 3
+"""After accessed bits have been read, this number of failures in a row count as temporary."""
 SAMPLES_MAX = 1024
 """Maximum number of pages that one scan samples. A larger number makes a scan take more CPU
 time."""
@@ -49,13 +56,15 @@ class Scanning:
         self._began_s = 0.0  # when the last scan began
         self._ended_s = time.monotonic()  # when the last scan ended
         self._spacing_s = INTERVAL_S_MIN  # mean time between the ends of two scans
-        self._retry_s: float | None = None  # when to look again, if DAMON was in use
+        self._busy_scans = 0  # scans that ended without a window because DAMON was in use
+        self._failures = 0  # other failures to read accessed bits, in a row
         self._scan_cpu_s = 0.0  # CPU time of the current scan
         self.scans = 0
+        """Scans that have updated the temperatures of all units."""
         self.cpu_s = 0.0
         """CPU time of all scans."""
         self.observed_by = ""
-        """damon, or swap-ins if no accessed bits could be read in the last scan."""
+        """damon, or swap-ins if accessed bits cannot be read. Empty until this is known."""
 
     @property
     def interval_s(self) -> float:
@@ -65,8 +74,13 @@ class Scanning:
     @property
     def warm(self) -> bool:
         """Whether there were enough scans (WARM_UP_SCANS) for the temperatures to be known. Also
-        true if only swap-ins can be observed, because further scans would not help."""
-        return self.scans >= WARM_UP_SCANS or self.observed_by == "swap-ins"
+        true if only swap-ins can be observed, because further scans would not help, and if DAMON
+        was in use too often (BUSY_SCANS_MAX)."""
+        return (
+            self.scans >= WARM_UP_SCANS
+            or self.observed_by == "swap-ins"
+            or self._busy_scans >= BUSY_SCANS_MAX
+        )
 
     def curve(self) -> Curve:
         """The predicted slowdown of the processes as a function of their memory, computed from the
@@ -86,38 +100,23 @@ class Scanning:
             self._began_s = time.monotonic()
             self._keeping.walk(resize=True)
             self._sample = self._heat.begin(SAMPLES_MAX)
-            self._look(self._sample)
+            pages = self._sample.pages
+            self._looking.begin(self._memory.frame_reader(pages), len(pages), BUSY_S_MAX)
         self._count(time.thread_time() - began_s)
         if ended:
             self._pacing.note(self._scan_cpu_s)
             self._scan_cpu_s = 0.0
         return ended
 
-    def _look(self, sample: Sample) -> None:
-        self._looking.begin(self._memory.frames(sample.pages))
-
     def _count(self, cpu_s: float) -> None:
         self.cpu_s += cpu_s
         self._scan_cpu_s += cpu_s
 
     def _end(self, sample: Sample, budget_pages: int) -> bool:
-        if self._retry_s is not None:
-            if time.monotonic() >= self._retry_s:
-                self._retry_s = None
-                self._look(sample)
-            return False
         look = self._looking.result()
         if look is None:
             return False
-        if (
-            look.problem is not None
-            and look.problem.code == "busy"
-            and time.monotonic() < self._began_s + BUSY_S_MAX
-        ):
-            self._retry_s = time.monotonic() + WINDOW_S
-            return False
         self._sample = None
-        self.scans += 1
         now_s = time.monotonic()
         # In this mean, the latest scan has the same weight as in the mean number of pages that come
         # back from swap between two scans (policies/temperature/heat.py).
@@ -130,7 +129,20 @@ class Scanning:
         if look.problem is None:
             self._heat.end(sample, look.accessed, budget_pages)
             self.observed_by = "damon"
+            self._failures = 0
+        elif self._is_temporary(look.problem):
+            self._heat.end_missed(budget_pages)
+            return True
         else:
             self._heat.end_unseen(budget_pages)
             self.observed_by = "swap-ins"
+        self.scans += 1
         return True
+
+    def _is_temporary(self, problem: SentinelError) -> bool:
+        """Whether a further scan may be able to read accessed bits. Counts the problem."""
+        if problem.code == "busy":
+            self._busy_scans += 1
+            return True
+        self._failures += 1
+        return self.observed_by == "damon" and self._failures <= FAILURES_MAX

@@ -10,6 +10,7 @@ TLB entry from before the window can go unnoticed.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +29,30 @@ def frames_problem(kdamonds: Path = KDAMONDS) -> SentinelError | None:
     return usable(kdamonds, operations=FRAMES)
 
 
-def accessed_frames(frames: Integers, window_s: float, kdamonds: Path = KDAMONDS) -> Mask:
+def accessed_frames(
+    frames: Callable[[], Integers],
+    window_s: float,
+    kdamonds: Path = KDAMONDS,
+    wait_s: float = 0.0,
+    since_s: float | None = None,
+) -> Mask:
     """Watch page frames for window_s seconds (a window); returns whether each of them was accessed.
 
-    frames: (F,), the numbers of the page frames.
+    frames: returns the numbers of the page frames, (F,). It is called when DAMON is free, because
+        the pages may change their frames during the wait. Its errors are passed on.
+    wait_s, since_s: see Kdamond.
 
-    Blocks for one to two windows. Raises SentinelError; the code is "busy" if
-    another session is using DAMON.
+    Blocks for one to two windows after the wait. Raises SentinelError; the code is "busy" if
+    another session is still using DAMON.
     """
+    kdamond = Kdamond(FRAMES, os.getpid(), kdamonds, wait_s, since_s)
+    try:
+        return _watched(kdamond, frames(), window_s)
+    finally:
+        kdamond.close()
+
+
+def _watched(kdamond: Kdamond, frames: Integers, window_s: float) -> Mask:
     watched = np.unique(frames)
     if not len(watched):
         return np.zeros(len(frames), np.bool_)
@@ -44,7 +61,6 @@ def accessed_frames(frames: Integers, window_s: float, kdamonds: Path = KDAMONDS
     # larger than the watched memory divided by the minimum number of regions, and this quotient is
     # at most one page here.
     regions = max(len(watched), REGIONS_MIN)
-    kdamond = Kdamond(FRAMES, os.getpid(), kdamonds)
     try:
         kdamond.start(
             ((frame * PAGE_BYTES, PAGE_BYTES) for frame in watched.tolist()),
@@ -58,8 +74,6 @@ def accessed_frames(frames: Integers, window_s: float, kdamonds: Path = KDAMONDS
             f"DAMON cannot watch page frames: {error.strerror}",
             "end other programs that use DAMON",
         ) from None
-    finally:
-        kdamond.close()
     return np.isin(frames, np.array(found, np.int64) // PAGE_BYTES)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
+import threading
 
 import numpy as np
 
@@ -35,7 +36,8 @@ _FRAME_MASK = np.uint64((1 << 55) - 1)
 
 
 class AnonymousPages:
-    """The pagemap of one process."""
+    """The pagemap of one process. frames() may be called from any thread; all other methods must be
+    called from one thread."""
 
     def __init__(self, pid: int) -> None:
         """Open the pagemap, and lock it so that only one session manages the process.
@@ -49,6 +51,7 @@ class AnonymousPages:
                 "failed", f"address spaces of {platform.machine()} are unknown", "use x86-64"
             )
         self._end = (1 << bits) - PAGE_BYTES
+        self._closing = threading.Lock()
         try:
             self._fd = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError:
@@ -113,18 +116,23 @@ class AnonymousPages:
 
     def frames(self, pages: Integers) -> Integers:
         """The page frame number of each page; 0 if the page is not resident, or if the daemon lacks
-        CAP_SYS_ADMIN, without which the kernel hides frame numbers. Raises ProcessLookupError."""
+        CAP_SYS_ADMIN, without which the kernel hides frame numbers. Raises ProcessLookupError,
+        also after close()."""
         entries = np.zeros(len(pages), np.uint64)
-        for index, page in enumerate(pages.tolist()):
-            entries[index] = read_pagemap(self._fd, page * PAGE_BYTES, PAGE_BYTES)[0]
+        with self._closing:
+            if self._fd < 0:
+                raise ProcessLookupError("the pagemap is closed")
+            for index, page in enumerate(pages.tolist()):
+                entries[index] = read_pagemap(self._fd, page * PAGE_BYTES, PAGE_BYTES)[0]
         frames = np.where(entries & _PRESENT_BIT != 0, entries & _FRAME_MASK, np.uint64(0))
         return frames.astype(np.int64)
 
     def close(self) -> None:
         """Close the pagemap, which also unlocks it."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        with self._closing:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
 
 
 def without(runs: Table, excluded: Integers) -> Table:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -31,8 +33,6 @@ FRAMES = "paddr"
 
 _OPTIONS = {ADDRESSES: "CONFIG_DAMON_VADDR", FRAMES: "CONFIG_DAMON_PADDR"}
 _EVERYTHING = str((1 << 64) - 1)
-_in_use = threading.Lock()
-"""The open Kdamond holds this lock."""
 
 
 class Sampling(NamedTuple):
@@ -49,20 +49,77 @@ class Sampling(NamedTuple):
         return self.aggregation_us // self.sample_us
 
 
+class _Queue:
+    """A lock that the open Kdamond holds, and the threads that wait for it. Among these, the thread
+    whose session has waited longest gets the lock next."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[float, int]] = []
+        self._numbers = itertools.count()
+        self._holder = ""  # the holder's operations; empty: the lock is free
+
+    def acquire(self, operations: str, wait_s: float, since_s: float) -> bool:
+        """Wait up to wait_s for the lock; returns whether the caller has it now. With ADDRESSES,
+        the wait ends at once if the holder watches ADDRESSES, too: this can take minutes.
+
+        operations: of the kdamond. since_s: time on CLOCK_MONOTONIC since when the session waits.
+        """
+        ticket = (since_s, next(self._numbers))
+
+        def mine() -> bool:
+            return not self._holder and min(self._waiting) == ticket
+
+        with self._changed:
+            self._waiting.append(ticket)
+            self._changed.wait_for(
+                lambda: mine() or self._holder == operations == ADDRESSES, wait_s
+            )
+            got = mine()
+            if got:
+                self._holder = operations
+            self._waiting.remove(ticket)
+            self._changed.notify_all()
+        return got
+
+    def release(self) -> None:
+        """Release the lock."""
+        with self._changed:
+            self._holder = ""
+            self._changed.notify_all()
+
+
+_in_use = _Queue()
+
+
 class Kdamond:
     """The daemon's kdamond."""
 
-    def __init__(self, operations: str, pid: int, kdamonds: Path = KDAMONDS) -> None:
+    def __init__(
+        self,
+        operations: str,
+        pid: int,
+        kdamonds: Path = KDAMONDS,
+        wait_s: float = 0.0,
+        since_s: float | None = None,
+    ) -> None:
         """Set up a kdamond. Raises SentinelError if DAMON cannot be used; its code is "busy" if
         another session is using DAMON, and "failed" if another program is using it.
 
         operations: ADDRESSES or FRAMES.
         pid: the process to watch. With FRAMES, DAMON ignores this pid, but it must be the daemon's
             own: if the daemon dies, a later daemon recognises the kdamond by this pid.
+        wait_s: wait up to this time while another session is using DAMON. With ADDRESSES, this is
+            only done while the other session watches FRAMES, which takes about a second.
+        since_s: time on CLOCK_MONOTONIC since when the session has been waiting; None: now. The
+            session that has waited longest is next, but each one with ADDRESSES comes before all
+            those with FRAMES.
         """
         self._pid = pid
         self._kdamonds = kdamonds
-        if not _in_use.acquire(blocking=False):
+        if since_s is None:
+            since_s = time.monotonic()
+        if not _in_use.acquire(operations, wait_s, 0.0 if operations == ADDRESSES else since_s):
             raise SentinelError(
                 "busy",
                 "DAMON is watching another session",

@@ -64,8 +64,8 @@ class Heat:
         self._returning: Floats = np.zeros(0, np.float64)
         """Mean number of pages of each unit that come back between two scans."""
         self._recent: Floats = np.zeros(0, np.float64)
-        """1 if the unit is new since the last scan, or if the last scan found _returned above 0;
-        decreases with each further scan."""
+        """1 if the unit is new since the last scan, or if the last scan that observed the unit
+        found it used; decreases with each further scan that observes the unit."""
         self._cold: Mask = np.zeros(0, np.bool_)
         self._wanted: Mask = np.zeros(0, np.bool_)  # hot units with swapped pages
         self._refused: Integers = np.zeros(0, np.int64)
@@ -122,16 +122,26 @@ class Heat:
         # A return shows that a unit was used, even if the scan did not examine the unit.
         examined = carried(sample.scan.examined, origin) | back
         self._tracker.end(Scan(examined, carried(sample.scan.cleared, origin)), found, found)
-        self._classify(budget_pages)
+        self._classify(budget_pages, examined, found)
 
     def end_unseen(self, budget_pages: int) -> None:
         """End a scan without accessed bits. Only units whose pages have returned, or whose page-out
         has failed, count as used."""
-        everything = np.ones(len(self.units), np.bool_)
-        self._tracker.record(everything, self._returned > 0)
-        self._classify(budget_pages)
+        everything, back = np.ones(len(self.units), np.bool_), self._returned > 0
+        self._tracker.record(everything, back)
+        self._classify(budget_pages, everything, back)
 
-    def _classify(self, budget_pages: int) -> None:
+    def end_missed(self, budget_pages: int) -> None:
+        """End a scan whose accessed bits could not be read for a temporary reason. Units whose
+        pages have returned, or whose page-out has failed, count as used; of the others, nothing is
+        recorded."""
+        back = self._returned > 0
+        self._tracker.record(back, back)
+        self._classify(budget_pages, back, back)
+
+    def _classify(self, budget_pages: int, observed: Mask, used: Mask) -> None:
+        """Find the units to page out and to prefetch. observed: (N,), the units that the scan
+        observed. used: (N,), those that were used."""
         units = self.units
         back = self._returned > 0
         self._chooser.moved(np.flatnonzero(back), np.zeros(0, np.int64))
@@ -148,7 +158,8 @@ class Heat:
         self._returned[:] = 0
         self._returning += RETURN_WEIGHT * (self._back - self._returning)
         self._back[:] = 0
-        self._recent = np.where(back, 1.0, self._recent * (1 - 1 / SCANS))
+        self._recent[observed] *= 1 - 1 / SCANS
+        self._recent[observed & used] = 1.0
         self._refused[self._refused > 0] -= 1
 
     def to_page_out(self, pages_max: int) -> Table:
@@ -196,9 +207,10 @@ class Heat:
         which counts as a scan, is left out of this share; a unit that no scan has examined since
         its birth counts as used in each scan. If no accessed bits are read, nothing is known of
         pages that stay in memory. The share is then assumed. It is set to 1 by the unit's birth, by
-        a return of some of its pages or by a failed page-out. It decreases with each further scan
-        until the unit counts as idle. The rate of the pages in swap follows from the mean number of
-        the unit's pages that return between two scans.
+        a return of some of its pages, by a failed page-out, and by earlier scans that read accessed
+        bits and found the unit used. It decreases with each further scan until the unit counts as
+        idle. The rate of the pages in swap follows from the mean number of the unit's pages that
+        return between two scans.
         """
         units, scans = self.units, self._tracker.scans
         if seen:

@@ -75,7 +75,7 @@ def test_pages_that_a_fork_shares_are_counted_once() -> None:
         assert runs["pages"].sum() == units.resident.sum() + units.swapped.sum()
         # Both processes map the same page frame, whose number only root may read.
         page = process.address // PAGE_BYTES + 1
-        frames = memory.frames(np.array([page, page + SPAN_PAGES])).tolist()
+        frames = memory.frame_reader(np.array([page, page + SPAN_PAGES]))().tolist()
         assert frames[0] == frames[1]
         assert (frames[0] > 0) == (os.geteuid() == 0)
         process.run("os.kill(child, 9); os.waitpid(child, 0)")

@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sentineld.base.background import Background
 from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Integers, Mask
 from sentineld.model.records import PAGE_BYTES
 from sentineld.observe.accessed_frames import accessed_frames, frames_problem
 from sentineld.observe.anonymous import AnonymousPages
 from sentineld.observe.kdamond import FRAMES, Kdamond
 from tests.unit.block_process import block_process
+from tests.unit.waiting import wait
 
 usable = pytest.mark.skipif(
     os.geteuid() != 0 or frames_problem() is not None,
@@ -46,7 +50,7 @@ def test_accessed_pages_are_distinguished_from_idle_ones() -> None:
         assert process.process.stdin is not None
         process.process.stdin.write(f"while True: {ACCESS}\n")
         process.process.stdin.flush()
-        found = accessed_frames(frames, WINDOW_S)
+        found = accessed_frames(lambda: frames, WINDOW_S)
         process.process.kill()
         pages.close()
     assert found.tolist() == [True, True, True, False, False, True]
@@ -58,17 +62,39 @@ def test_one_window_at_a_time() -> None:
     first = Kdamond(FRAMES, os.getpid())
     try:
         with pytest.raises(SentinelError) as caught:
-            accessed_frames(frames, 0.01)
+            accessed_frames(lambda: frames, 0.01)
         assert caught.value.code == "busy"
     finally:
         first.close()
-    accessed_frames(frames, 0.01)
+    accessed_frames(lambda: frames, 0.01)
 
 
-def test_without_frames_there_is_nothing_to_watch(tmp_path: Path) -> None:
-    assert len(accessed_frames(np.zeros(0, np.int64), 1.0, tmp_path)) == 0
+@usable
+def test_without_frames_there_is_nothing_to_watch() -> None:
+    assert len(accessed_frames(lambda: np.zeros(0, np.int64), 1.0)) == 0
+
+
+@usable
+def test_the_session_that_has_waited_longest_is_next() -> None:
+    first = Kdamond(FRAMES, os.getpid())
+    order: list[str] = []
+
+    def session(name: str, since_s: float) -> Background[Mask]:
+        def frames() -> Integers:
+            order.append(name)
+            return np.array([1])
+
+        return Background(name, lambda: accessed_frames(frames, 0.01, wait_s=60, since_s=since_s))
+
+    waiting = [session("new", 20.0)]
+    time.sleep(0.1)
+    waiting.append(session("old", 10.0))
+    time.sleep(0.1)
+    first.close()
+    wait(lambda: all(one.done() for one in waiting))
+    assert order == ["old", "new"]
 
 
 def test_a_kernel_without_damon(tmp_path: Path) -> None:
     with pytest.raises(SentinelError, match="no DAMON"):
-        accessed_frames(np.array([7]), 1.0, tmp_path / "none")
+        accessed_frames(lambda: np.array([7]), 1.0, tmp_path / "none")

@@ -73,6 +73,9 @@ def test_after_the_exit_the_address_space_is_gone() -> None:
         with pytest.raises(ProcessLookupError):
             read()
     pages.close()
+    # Another thread may read frames when the session has ended.
+    with pytest.raises(ProcessLookupError):
+        pages.frames(np.array([1]))
 
 
 def test_only_one_object_is_open_for_a_process() -> None:

@@ -22,8 +22,6 @@ DATA_ONLY = {
 """Modules without anything to test, each with its contents."""
 
 TESTED_ELSEWHERE = {
-    "heat/looking": "tests/integration/test_temperature.py",
-    "heat/scanning": "tests/integration/test_temperature.py",
     "heat/session": "tests/integration/test_temperature.py",
     "heat/table": "tests/integration/test_temperature.py",
     "observe/bpfmap": "tests/vm/test_ebpf.py",

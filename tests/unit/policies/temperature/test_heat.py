@@ -229,6 +229,30 @@ def test_without_accessed_bits_pages_count_as_used_for_some_time_after_they_retu
     assert rates(process, seen=False)[:2] == [0, 0]
 
 
+def test_without_accessed_bits_the_rates_begin_with_those_of_the_last_bits() -> None:
+    process = Process(2, {0})
+    for _ in range(70):
+        process.scan(2)
+    process.heat.end_unseen(2 * UNIT)
+    assert rates(process, seen=False)[:2] == pytest.approx([(1 - 1 / SCANS) / WINDOW_S, 0])
+
+
+def test_a_missed_scan_records_only_returns() -> None:
+    process = Process(3, {0})
+    for _ in range(ENOUGH):
+        process.scan(ALL)
+    before = rates(process), rates(process, seen=False)
+    process.heat.end_missed(ALL)
+    assert (rates(process), rates(process, seen=False)) == before
+    for resident in (False, True):
+        process.resident[1] = resident
+        process.heat.renew(process.units())
+    process.heat.end_missed(ALL)
+    assert rates(process)[0] == before[0][0]
+    assert rates(process)[1] > before[0][1]
+    assert numbers(process.heat.to_page_out(ALL)) == [2, 1, 0]
+
+
 def test_swapped_pages_cause_at_most_one_fault_in_each_window() -> None:
     process = Process(1, set())
     process.scan(1)

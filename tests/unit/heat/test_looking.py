@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows that wait for DAMON. tests/integration/test_temperature.py looks at real processes."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from sentineld.heat.looking import Look, Looking
+from sentineld.model.arrays import Integers
+from sentineld.observe.accessed_frames import frames_problem
+from sentineld.observe.kdamond import FRAMES, Kdamond
+from tests.unit.waiting import wait
+
+usable = pytest.mark.skipif(
+    os.geteuid() != 0 or frames_problem() is not None,
+    reason="DAMON cannot watch page frames here",
+)
+
+
+def result(looking: Looking) -> Look:
+    found: list[Look] = []
+
+    def ended() -> bool:
+        found.extend(filter(None, [looking.result()]))
+        return bool(found)
+
+    wait(ended)
+    return found[0]
+
+
+def test_without_pages_there_is_nothing_to_watch() -> None:
+    looking = Looking("look-test")
+    looking.begin(lambda: np.zeros(0, np.int64), 0, 0.0)
+    look = result(looking)
+    assert look.problem is None
+    assert len(look.accessed) == 0
+
+
+@usable
+def test_frames_are_read_when_damon_is_free() -> None:
+    other = Kdamond(FRAMES, os.getpid())
+    opened = True
+
+    def frames() -> Integers:
+        assert not opened
+        return np.array([1, 0])
+
+    looking = Looking("look-test")
+    try:
+        looking.begin(frames, 2, 60.0)
+        assert looking.result() is None
+        assert not looking.busy
+    finally:
+        opened = False
+        other.close()
+    look = result(looking)
+    assert look.problem is None
+    assert len(look.accessed) == 2
+    assert not looking.busy
+
+
+@usable
+def test_the_wait_for_damon_is_limited() -> None:
+    other = Kdamond(FRAMES, os.getpid())
+    looking = Looking("look-test")
+    try:
+        looking.begin(lambda: np.array([1]), 1, 0.01)
+        look = result(looking)
+    finally:
+        other.close()
+    assert look.problem is not None
+    assert look.problem.code == "busy"
+
+
+@usable
+def test_a_session_that_ends_while_it_waits_takes_no_window() -> None:
+    other = Kdamond(FRAMES, os.getpid())
+    looking = Looking("look-test")
+    looking.begin(lambda: np.zeros(1, np.int64), 1, 60.0)  # the frames of a closed process
+    assert not looking.busy
+    other.close()
+    look = result(looking)
+    assert look.problem is not None
+    assert look.problem.code == "not-permitted"
+    Kdamond(FRAMES, os.getpid()).close()
