@@ -38,6 +38,10 @@ A full list is thinned to half of its snapshots. The second half of the list, wh
 still has SNAPSHOTS_MIN snapshots. SNAPSHOTS_MAX is even, so that the kept snapshots stay evenly
 spaced."""
 
+WAIT_S = 5.0
+"""Time limit for waiting while a session of policy `temperature` uses DAMON. A window of such a
+session takes about a second."""
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -97,7 +101,7 @@ class DamonWatch:
         self._stride = 1
         """n if `_snapshots` has every n-th snapshot of the window, beginning with the first."""
         self._broken = False
-        self._kdamond = Kdamond(ADDRESSES, target.pid, kdamonds)
+        self._kdamond = Kdamond(ADDRESSES, target.pid, kdamonds, WAIT_S)
 
     def begin(self, ranges: Ranges) -> None:
         """Start sampling the ranges. Raises SentinelError if DAMON does not start."""

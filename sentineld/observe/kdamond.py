@@ -58,6 +58,8 @@ class _Queue:
         self._waiting: list[tuple[float, int]] = []
         self._numbers = itertools.count()
         self._holder = ""  # the holder's operations; empty: the lock is free
+        self.kdamond: Kdamond | None = None
+        """The holder, from the time when DAMON's files are its own."""
 
     def acquire(self, operations: str, wait_s: float, since_s: float) -> bool:
         """Wait up to wait_s for the lock; returns whether the caller has it now. With ADDRESSES,
@@ -85,7 +87,7 @@ class _Queue:
     def release(self) -> None:
         """Release the lock."""
         with self._changed:
-            self._holder = ""
+            self._holder, self.kdamond = "", None
             self._changed.notify_all()
 
 
@@ -130,6 +132,7 @@ class Kdamond:
         if problem is not None:
             self._release()
             raise problem.fresh()
+        _in_use.kdamond = self
         self._remove()
         try:
             self._write("nr_kdamonds", 1)
@@ -191,6 +194,11 @@ class Kdamond:
             self._remove()
             self._release()
 
+    def is_on(self, kdamonds: Path, pid_target: str | None) -> bool:
+        """Whether the kdamond in this folder, which watches pid_target, is this one. pid_target:
+        None if the folder does not contain a kdamond any more."""
+        return kdamonds == self._kdamonds and pid_target in (None, str(self._pid))
+
     def _release(self) -> None:
         self._open = False
         _in_use.release()
@@ -218,13 +226,15 @@ def usable(
     modules: Path = MODULES,
     operations: str = ADDRESSES,
 ) -> SentinelError | None:
-    """The reason why DAMON can't be used now, as an error with a hint; None if it can be used.
+    """The reason why DAMON can't be used now, as an error with a hint; None if it can be used, or
+    if a session of this daemon is using it.
 
     If a daemon died while it used DAMON, the kdamond that it left behind can be taken over.
 
     pid: see Kdamond. A kdamond that already watches this pid is assumed to be left by a daemon.
     operations: ADDRESSES or FRAMES.
     """
+    before = _in_use.kdamond
     count = read_text(kdamonds / "nr_kdamonds")
     if count is None:
         return SentinelError(
@@ -249,6 +259,8 @@ def usable(
     if count == "0" or (count == "1" and read_text(kdamonds / "0/state") == "off"):
         return _lacking(kdamonds, operations)
     watched = read_text(kdamonds / "0/contexts/0/targets/0/pid_target")
+    if any(own is not None and own.is_on(kdamonds, watched) for own in (before, _in_use.kdamond)):
+        return _lacking(kdamonds, operations)
     if count == "1" and watched and (watched == str(pid) or _owner_died(kdamonds, watched)):
         return None
     # Programs other than sentineld leave pid_target at 0 when they watch page frames.
@@ -274,12 +286,24 @@ def _owner_died(kdamonds: Path, pid_target: str) -> bool:
     return False
 
 
-@functools.cache
 def _lacking(kdamonds: Path, operations: str) -> SentinelError | None:
-    """The error if the kernel's DAMON does not support `operations`, else None.
+    """The error if the kernel's DAMON does not support `operations`, else None."""
+    offered = _offered(kdamonds)
+    if offered is None or operations in offered:
+        return None
+    return SentinelError(
+        "failed",
+        f"the kernel's DAMON does not support {operations}",
+        f"use a kernel with {_OPTIONS[operations]}=y",
+    )
 
-    The list of the operations that DAMON supports exists only in the folder of a context, so a
-    context is created if there is none.
+
+@functools.cache
+def _offered(kdamonds: Path) -> frozenset[str] | None:
+    """The operations that the kernel's DAMON supports; None if the kernel does not list them.
+
+    The list exists only in the folder of a context, so a context is created if there is none. So
+    the list is read before the daemon sets up its own kdamond, and is kept.
     """
     offered = kdamonds / "0/contexts/0/avail_operations"
     created = not offered.exists()
@@ -287,20 +311,13 @@ def _lacking(kdamonds: Path, operations: str) -> SentinelError | None:
         if created:
             _write(kdamonds / "nr_kdamonds", 1)
             _write(kdamonds / "0/contexts/nr_contexts", 1)
-        names = offered.read_text().split()
+        return frozenset(offered.read_text().split())
     except OSError:
         return None  # kernels before 5.19 do not have avail_operations
     finally:
         if created:
             with contextlib.suppress(OSError):
                 _write(kdamonds / "nr_kdamonds", 0)
-    if operations in names:
-        return None
-    return SentinelError(
-        "failed",
-        f"the kernel's DAMON does not support {operations}",
-        f"use a kernel with {_OPTIONS[operations]}=y",
-    )
 
 
 def _write(file: Path, value: object) -> None:

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The areas that snapshots of DAMON's regions yield."""
+"""The areas that snapshots of DAMON's regions yield, and waits until DAMON is free."""
 
 from __future__ import annotations
 
 import os
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sentineld.observe import damon
-from sentineld.observe.backend import Areas, Ranges, Target
+from sentineld.observe import backends, damon
+from sentineld.observe.backend import Areas, Backend, Ranges, Target
 from sentineld.observe.damon import (
+    DAMON,
     SAMPLING,
     SNAPSHOTS_MAX,
     SNAPSHOTS_MIN,
@@ -19,6 +23,8 @@ from sentineld.observe.damon import (
     merge_snapshots,
     parse_snapshot,
 )
+from sentineld.observe.kdamond import FRAMES, Kdamond, usable
+from sentineld.observe.shim_only import SHIM_ONLY
 from tests.unit.files import write
 
 MIB = 1 << 20
@@ -119,3 +125,44 @@ def test_a_window_keeps_snapshots_of_its_whole_length_up_to_a_limit(
     assert areas["heat"].tolist() == pytest.approx([0.5, 0.5], abs=2 / SNAPSHOTS_MIN)
     # end() leaves out the first half of the kept snapshots, in which DAMON's regions converge.
     assert SNAPSHOTS_MIN // 2 <= merged[0] <= SNAPSHOTS_MAX // 2
+
+
+@pytest.fixture
+def backend(kdamonds: Path, monkeypatch: pytest.MonkeyPatch) -> Backend:
+    """DAMON on these files, which is the best of two backends."""
+    found = replace(
+        DAMON,
+        probe=lambda: usable(kdamonds),
+        open=lambda target: DamonWatch(target, kdamonds),
+    )
+    monkeypatch.setattr(backends, "BACKENDS", (found, SHIM_ONLY))
+    return found
+
+
+def test_a_window_of_policy_temperature_does_not_make_damon_unusable(
+    backend: Backend, kdamonds: Path
+) -> None:
+    window = Kdamond(FRAMES, os.getpid(), kdamonds)
+    window.start([(0, 4096)], SAMPLING)
+    end = threading.Timer(0.5, window.close)
+    end.start()
+    try:
+        problem = usable(kdamonds, operations=FRAMES)
+        statuses = backends.survey()
+        chosen, watch = backends.open_best(Target(os.getpid()))
+    finally:
+        end.join()
+    watch.close()
+    assert problem is None
+    assert [one.problem for one in statuses] == [None, None]
+    assert chosen is backend
+
+
+def test_a_training_does_not_wait_until_another_one_has_been_profiled(backend: Backend) -> None:
+    began_s = time.monotonic()
+    first, other = (backends.open_best(Target(os.getpid())) for _ in range(2))
+    took_s = time.monotonic() - began_s
+    for _, watch in (first, other):
+        watch.close()
+    assert [first[0], other[0]] == [backend, SHIM_ONLY]
+    assert took_s < damon.WAIT_S
