@@ -124,5 +124,6 @@ class Keeping:
         granted = self._paging_out.grant(wanted) if wanted else 0
         if granted:
             runs, self._to_fetch = split(self._to_fetch, granted)
+            self._heat.fetched(runs)
             self._paging_out.fetch(runs, self._stopped)
             self.prefetched_bytes += granted * PAGE_BYTES

@@ -68,6 +68,9 @@ class Heat:
         found it used; decreases with each further scan that observes the unit."""
         self._cold: Mask = np.zeros(0, np.bool_)
         self._wanted: Mask = np.zeros(0, np.bool_)  # hot units with swapped pages
+        self._unused: Integers = np.zeros(0, np.int64)
+        """Pages of each unit that were prefetched and that the process has not accessed since. The
+        page tables still show them as swapped."""
         self._refused: Integers = np.zeros(0, np.int64)
         """Scans until the kernel is asked again to page the unit out."""
 
@@ -84,6 +87,7 @@ class Heat:
         self._recent = carried(self._recent, origin)
         self._cold, self._wanted = carried(self._cold, origin), carried(self._wanted, origin)
         self._refused = carried(self._refused, origin)
+        self._unused = carried(self._unused, origin)
         back = np.zeros(len(units), np.int64)
         if units.size_pages == before.size_pages:
             less = carried(before.swapped, origin) - units.swapped
@@ -91,6 +95,7 @@ class Heat:
             back = np.maximum(np.minimum(less, more), 0)
         self._returned += back
         self._back += back
+        self._unused = np.clip(self._unused - back, 0, units.swapped)
         born = origin < 0
         self._tracker.record(born, born)
         self._recent[born] = 1.0
@@ -153,8 +158,9 @@ class Heat:
         self._wanted = np.zeros(len(units), np.bool_)
         self._wanted[choice.rising] = True
         # A unit is fetched only while the process uses it: other pages of it must have returned, or
-        # a page-out of it must have failed.
-        self._wanted &= back
+        # a page-out of it must have failed. If the last prefetch was not used, another one would
+        # read the same pages again: the kernel may have reclaimed them, or they are in memory.
+        self._wanted &= back & (2 * self._unused <= units.swapped)
         self._returned[:] = 0
         self._returning += RETURN_WEIGHT * (self._back - self._returning)
         self._back[:] = 0
@@ -188,6 +194,7 @@ class Heat:
         of_asked = np.isin(units.numbers, asked)
         self._chooser.moved(np.zeros(0, np.int64), np.flatnonzero(of_asked & (gone > 0)))
         stayed = of_asked & (gone <= 0)
+        self._unused[of_asked & (gone > 0)] = 0
         self._refused[stayed] = REST
         self._returned[stayed] += 1
         return int(np.maximum(gone[of_asked], 0).sum())
@@ -228,6 +235,16 @@ class Heat:
         found = self.units.ranges(np.flatnonzero(self._wanted), False, max(pages_max, 0))
         self._wanted[:] = False
         return found
+
+    def fetched(self, runs: Table) -> None:
+        """Record that runs that came from to_fetch() are being prefetched; PAGE_RUN_DTYPE. A unit
+        is prefetched again only if at most half of its swapped pages are such pages."""
+        units = self.units
+        number = runs["page"] // units.size_pages
+        known = np.isin(number, units.numbers)
+        at = np.searchsorted(units.numbers, number[known])
+        np.add.at(self._unused, at, runs["pages"][known])
+        self._unused = np.minimum(self._unused, units.swapped)
 
 
 def excess_pages(resident_pages: int, budget_pages: int) -> int:

@@ -58,20 +58,33 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def hot_heat() -> Heat:
     """One hot unit, most of whose pages are in swap."""
     heat = Heat(np.random.default_rng(1))
-    for resident in (UNIT, 1, 50, 100):
-        rows = [(0, resident, True), (resident, UNIT - resident, False)]
-        heat.renew(Units(np.array([row for row in rows if row[1]], PAGE_RUN_DTYPE), UNIT))
-        if resident < UNIT:
-            heat.end_unseen(ALL)
+    heat.renew(unit_with(UNIT))
+    for resident in (1, 50, 100):
+        scan(heat, resident)
     return heat
 
 
+def unit_with(resident: int) -> Units:
+    """One unit with this number of resident pages; the others are in swap."""
+    rows = [(0, resident, True), (resident, UNIT - resident, False)]
+    return Units(np.array([row for row in rows if row[1]], PAGE_RUN_DTYPE), UNIT)
+
+
+def scan(heat: Heat, resident: int) -> None:
+    """A scan that finds this number of resident pages in the unit."""
+    heat.renew(unit_with(resident))
+    heat.end_unseen(ALL)
+
+
 def keeping(
-    process: BlockProcess, pages_per_s: float, stopped: Callable[[], bool] = lambda: False
+    process: BlockProcess,
+    pages_per_s: float,
+    stopped: Callable[[], bool] = lambda: False,
+    heat: Heat | None = None,
 ) -> Keeping:
     members = Members(OneProcess(process.pid), os.getuid())
     paging_out = PagingOut(members, pages_per_s * PAGE_BYTES)
-    return Keeping(SessionMemory(members), hot_heat(), paging_out, stopped)
+    return Keeping(SessionMemory(members), heat or hot_heat(), paging_out, stopped)
 
 
 def test_prefetches_take_only_the_saved_bandwidth(
@@ -114,3 +127,30 @@ def test_prefetches_end_early_when_the_session_ends(
 ) -> None:
     keeping(process, 1e9, stopped=lambda: bool(fetched)).keep(0, ALL * PAGE_BYTES)
     assert len(fetched) == 1
+
+
+def test_pages_that_stay_in_swap_are_not_fetched_again(
+    process: BlockProcess, fetched: list[tuple[int, int]]
+) -> None:
+    heat = hot_heat()
+    tested = keeping(process, 1e9, heat=heat)
+    tested.keep(0, ALL * PAGE_BYTES)
+    assert tested.prefetched_bytes == WANTED * PAGE_BYTES
+    # The process accesses few of the fetched pages: the kernel reclaims the others.
+    for resident in (101, 102, 103):
+        scan(heat, resident)
+        tested.keep(0, ALL * PAGE_BYTES)
+    assert tested.prefetched_bytes == WANTED * PAGE_BYTES
+
+
+def test_a_unit_whose_pages_were_used_is_fetched_again(
+    process: BlockProcess, fetched: list[tuple[int, int]]
+) -> None:
+    heat = hot_heat()
+    tested = keeping(process, 1e9, heat=heat)
+    tested.keep(0, ALL * PAGE_BYTES)
+    scan(heat, UNIT)
+    heat.renew(unit_with(100))  # the kernel reclaims the pages
+    scan(heat, 101)
+    tested.keep(0, ALL * PAGE_BYTES)
+    assert tested.prefetched_bytes == (WANTED + UNIT - 101) * PAGE_BYTES
