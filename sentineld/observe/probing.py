@@ -24,10 +24,13 @@ FAULTS_MAX = 1 << 20
 class RecordedFaults:
     """The recorded faults of one process."""
 
-    parts: list[npt.NDArray[np.void]] = field(default_factory=list)  # FAULT_DTYPE, in order
+    parts: list[npt.NDArray[np.void]] = field(default_factory=list)
+    """FAULT_DTYPE, in order. None is empty, and each has more than twice as many faults as the next
+    one. So there are few arrays, and a fault is copied rarely."""
     lost: int = 0
     """Number of lost faults: faults of any process that were lost because the ring was full, and
     faults of this process beyond FAULTS_MAX."""
+    _since_ns: int = 0
 
     @property
     def rows(self) -> npt.NDArray[np.void]:
@@ -36,14 +39,27 @@ class RecordedFaults:
 
     def add(self, rows: npt.NDArray[np.void]) -> None:
         """Append faults up to a total of FAULTS_MAX; count the rest as lost."""
+        rows = rows[rows["time_ns"] >= self._since_ns]
         room = FAULTS_MAX - sum(map(len, self.parts))
         self.lost += max(len(rows) - room, 0)
         if len(rows[:room]):
-            self.parts.append(rows[:room])
+            self._append(rows[:room])
 
     def forget_before(self, time_ns: int) -> None:
-        """Discard faults from before a time on CLOCK_MONOTONIC."""
-        self.parts = [part[part["time_ns"] >= time_ns] for part in self.parts]
+        """Discard faults from before a time on CLOCK_MONOTONIC, also those that are added later."""
+        if time_ns <= self._since_ns:
+            return
+        self._since_ns = time_ns
+        parts, self.parts = self.parts, []
+        for part in parts:
+            early = part["time_ns"] < time_ns
+            if not early.all():
+                self._append(part[~early] if early.any() else part)
+
+    def _append(self, part: npt.NDArray[np.void]) -> None:
+        while self.parts and len(self.parts[-1]) <= 2 * len(part):
+            part = np.concatenate([self.parts.pop(), part])
+        self.parts.append(part)
 
 
 class Probing:

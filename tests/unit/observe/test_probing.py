@@ -199,3 +199,22 @@ def test_a_full_recording_counts_what_it_cannot_take(monkeypatch: pytest.MonkeyP
     recorded.forget_before(4)
     recorded.add(faults(9))
     assert recorded.rows["time_ns"].tolist() == [4, 5, 9]
+
+
+@pytest.mark.parametrize("kept", [3, 10_000])
+def test_a_long_recording_has_few_parts(kept: int) -> None:
+    """kept: number of faults that are not forgotten."""
+    recorded = RecordedFaults()
+    for time_ns in range(3000):
+        recorded.add(faults(time_ns))
+        recorded.forget_before(time_ns - kept)
+        assert len(recorded.parts) <= 12  # log2(3000)
+    assert recorded.rows["time_ns"].tolist() == list(range(max(2999 - kept, 0), 3000))
+
+
+def test_faults_from_before_the_recording_are_discarded_when_they_come_late() -> None:
+    recorded = RecordedFaults()
+    recorded.forget_before(4)
+    recorded.add(faults(3, 4))
+    assert recorded.rows["time_ns"].tolist() == [4]
+    assert recorded.lost == 0
