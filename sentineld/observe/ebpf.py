@@ -220,6 +220,7 @@ class EbpfProbes:
             self._write_watch(pid)
 
     def _write_watch(self, pid: int) -> None:
+        self._keep_disturbances(self._watched - {pid})
         try:
             self._maps["watched"].update(pid, np.zeros(1, dtype=WATCH_DTYPE))
         except OSError as error:
@@ -235,14 +236,20 @@ class EbpfProbes:
         if not self.loaded:
             return
         self._maps["watched"].delete(pid)
-        disturbances = self._maps["disturbances"]
-        keys, _ = disturbances.items()
-        for key in keys[keys["owner"] == pid]:
-            disturbances.delete(key)
+        self._keep_disturbances(self._watched)
         if not self._watched:
             for name in WHILE_WATCHED:
                 if name in self._links:
                     os.close(self._links.pop(name))
+
+    def _keep_disturbances(self, owners: set[int]) -> None:
+        """Delete the disturbances of all processes except `owners`. A program that runs during
+        unwatch() can insert a row after this; watch() then deletes it, because it would count for
+        a later process with the same pid."""
+        disturbances = self._maps["disturbances"]
+        keys, _ = disturbances.items()
+        for key in keys[~np.isin(keys["owner"], list(owners))]:
+            disturbances.delete(key)
 
     def record(self, pid: int) -> None:
         """Also record each fault of a watched process from now on. Call drain() often, so that the
