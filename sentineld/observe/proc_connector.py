@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import math
 import os
 import select
 import socket
@@ -77,12 +78,12 @@ class ProcConnector:
         """End the subscription."""
         self._socket.close()
 
-    def wait(self, wake_fd: int) -> None:
-        """Wait until there are events, or wake_fd is readable."""
+    def wait(self, wake_fd: int, timeout_s: float | None = None) -> None:
+        """Wait until there are events, or wake_fd is readable, or timeout_s is over."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         poll.register(wake_fd, select.POLLIN)
-        poll.poll()
+        poll.poll(None if timeout_s is None else math.ceil(timeout_s * 1000))
 
     def events(self) -> Iterator[Fork | Exec]:
         """Yields the events that have arrived. Raises OSError.

@@ -32,6 +32,11 @@ log = logging.getLogger(__name__)
 GATHER_S = 0.01
 """Delay before fork and exec events are handled. If many processes start, most of the cost is that
 of waking up the thread; with this delay, the thread handles several events at each wake-up."""
+SCAN_PAUSE_S = 1.0
+"""Shortest time between two scans of all trees for processes whose fork events were lost. A program
+that starts many processes causes such losses again and again."""
+SCAN_SHARE = 1 / 20
+"""Limit on these scans, as a share of the time."""
 TREE_MAX = 256
 """Maximum number of processes that are followed in one tree. Each of them takes a descriptor of the
 daemon. A training has one child process for each data-loader worker."""
@@ -99,6 +104,8 @@ class ProcessWatcher:
         self._connected = threading.Event()
         self._listener = threading.Thread(target=self._listen, name="proc-events", daemon=True)
         self._reaper = threading.Thread(target=self._reap, name="proc-exits", daemon=True)
+        self._lost = False  # events were lost since the last scan; the listener's
+        self._scan_due_s = 0.0  # the next scan of all trees begins at this time or later
         self._refusal = "the kernel sends no events"
         self.note = ""
         """Why forks and execs are not observed; empty if they are observed."""
@@ -287,7 +294,8 @@ class ProcessWatcher:
             with self._lock:
                 self._scan(self._tracked)
             while not self._stopping.is_set():
-                connector.wait(self._closing_fd)
+                pause_s = max(self._scan_due_s - time.monotonic(), 0.0)
+                connector.wait(self._closing_fd, pause_s if self._lost else None)
                 self._stopping.wait(GATHER_S)
                 self._follow(connector)
         except OSError as error:
@@ -305,14 +313,25 @@ class ProcessWatcher:
             log.info("forks and execs are observed now")
 
     def _follow(self, connector: ProcConnector) -> None:
-        """Handle the events that have come. Raises OSError."""
+        """Handle the events that have come; if events were lost and a scan is due, find the
+        processes that they would have reported. Raises OSError."""
         try:
             for event in connector.events():
                 with self._lock:
                     self._handle(event)
         except EventsLostError:
+            self._lost = True
+        began_s = time.monotonic()
+        if self._lost and began_s >= self._scan_due_s:
+            self._lost = False
             with self._lock:
-                self._scan(self._tracked)
+                roots = list(self._trees)
+            for root in roots:
+                with self._lock:  # release it after each tree, because track() may be waiting
+                    if root in self._trees:
+                        self._scan(self._trees[root].pids)
+            ended_s = time.monotonic()
+            self._scan_due_s = ended_s + max(SCAN_PAUSE_S, (ended_s - began_s) / SCAN_SHARE)
 
     def _handle(self, event: Fork | Exec) -> None:
         """Handle one event of the connector; called with the lock held."""

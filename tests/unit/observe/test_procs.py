@@ -6,10 +6,12 @@ from __future__ import annotations
 import errno
 import os
 import queue
+import select
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.control.listener import Limits
 from sentineld.observe import procs
 from sentineld.observe.pidfd import Pidfd, children
-from sentineld.observe.proc_connector import Fork
+from sentineld.observe.proc_connector import EventsLostError, Fork
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher, descendant_limits
 from tests.unit.descriptors import descriptor_limit
 from tests.unit.observe.trees import Tree
@@ -174,6 +176,50 @@ def test_lost_events_are_recovered_after_a_flood(tree: Tree) -> None:
         watching.close()
 
 
+def test_losses_in_a_row_cause_few_scans(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses, all_lost = 50, threading.Event()
+    scans: list[int] = []
+
+    class Connector:
+        """Loses events in each of the first turns; after that, there are no more events."""
+
+        turns = 0
+
+        def wait(self, wake_fd: int, timeout_s: float | None = None) -> None:
+            if self.turns == losses:
+                all_lost.set()
+                select.select([wake_fd], [], [], timeout_s)
+
+        def events(self) -> Iterator[Fork]:
+            yield Fork(os.getppid(), os.getpid(), 1)
+            if self.turns < losses:
+                self.turns += 1
+                raise EventsLostError
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    def noted(pid: int) -> list[int]:
+        if threading.current_thread() is not threading.main_thread():
+            scans.append(pid)
+        return []
+
+    monkeypatch.setattr(procs, "ProcConnector", Connector)
+    monkeypatch.setattr(procs, "children", noted)
+    watching = ProcessWatcher(lambda event: None)
+    watching.track(tree.process.pid, US)
+    began_s = time.monotonic()
+    watching.start()
+    try:
+        assert all_lost.wait(WAIT_SECONDS)
+        count, took_s = len(scans), time.monotonic() - began_s
+        # The first scan follows the opening of the connector, the second one the first loss.
+        assert count <= 2 + took_s / procs.SCAN_PAUSE_S
+        wait(lambda: len(scans) > count)  # for the events that were lost since the last scan
+    finally:
+        watching.close()
+
+
 def test_no_event_of_a_tree_after_untrack(
     tree: Tree, watcher: tuple[ProcessWatcher, queue.Queue[ProcessEvent]]
 ) -> None:
@@ -234,7 +280,7 @@ def test_an_error_of_the_connector_is_logged_once(
 
         waits = 0
 
-        def wait(self, wake_fd: int) -> None:
+        def wait(self, wake_fd: int, timeout_s: float | None = None) -> None:
             self.waits += 1
             if self.waits > 1:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
