@@ -2,9 +2,14 @@
 """Observes which page frames are accessed, with DAMON's operations for physical addresses.
 
 DAMON clears the accessed bit of one page in each region, and looks at it when the sampling interval
-ends. Here each region is one page frame, so the result applies to exactly this page. The frames may
-belong to any process. DAMON does not flush the TLB when it clears a bit, so an access through a
-TLB entry from before the window can go unnoticed.
+ends. Here each region is one page frame, so the result applies to exactly this page, or to the
+whole folio (folios.py) if the frame belongs to a larger one. The frames may belong to any process.
+DAMON does not flush the TLB when it clears a bit, so an access through a TLB entry from before the
+window can go unnoticed.
+
+The first frame of a folio is watched in place of its other frames: before Linux 6.15, DAMON reports
+these as never accessed ("mm/damon/ops: have damon_get_folio return folio even for tail pages").
+Since this change, it treats all frames of a folio alike.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import numpy as np
 from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Integers, Mask
 from sentineld.model.records import PAGE_BYTES
+from sentineld.observe.folios import first_frames
 from sentineld.observe.kdamond import FRAMES, KDAMONDS, Kdamond, Sampling, usable
 
 REGIONS_MIN = 3
@@ -53,7 +59,8 @@ def accessed_frames(
 
 
 def _watched(kdamond: Kdamond, frames: Integers, window_s: float) -> Mask:
-    watched = np.unique(frames)
+    folios = first_frames(frames)
+    watched = np.unique(folios)
     if not len(watched):
         return np.zeros(len(frames), np.bool_)
     window_us = int(window_s * 1e6)
@@ -74,7 +81,7 @@ def _watched(kdamond: Kdamond, frames: Integers, window_s: float) -> Mask:
             f"DAMON cannot watch page frames: {error.strerror}",
             "end other programs that use DAMON",
         ) from None
-    return np.isin(frames, np.array(found, np.int64) // PAGE_BYTES)
+    return np.isin(folios, np.array(found, np.int64) // PAGE_BYTES)
 
 
 def _starts(tried_regions: Path) -> list[int]:

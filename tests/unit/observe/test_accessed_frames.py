@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from sentineld.model.arrays import Integers, Mask
 from sentineld.model.records import PAGE_BYTES
 from sentineld.observe.accessed_frames import accessed_frames, frames_problem
 from sentineld.observe.anonymous import AnonymousPages
-from sentineld.observe.kdamond import FRAMES, Kdamond
+from sentineld.observe.kdamond import FRAMES, Kdamond, Sampling
 from tests.unit.block_process import block_process
 from tests.unit.waiting import wait
 
@@ -25,6 +26,7 @@ usable = pytest.mark.skipif(
     reason="DAMON cannot watch page frames here",
 )
 HOT = 100
+HUGE_PAGES = 512
 OTHERS = 1 << 14
 """More pages than a processor's TLB has entries. The process accesses them in turn with its hot
 pages. Otherwise, on an idle machine, the hot pages could keep TLB entries that are older than
@@ -50,8 +52,10 @@ def test_accessed_pages_are_distinguished_from_idle_ones() -> None:
         assert process.process.stdin is not None
         process.process.stdin.write(f"while True: {ACCESS}\n")
         process.process.stdin.flush()
-        found = accessed_frames(lambda: frames, WINDOW_S)
-        process.process.kill()
+        try:
+            found = accessed_frames(lambda: frames, WINDOW_S)
+        finally:
+            process.process.kill()
         pages.close()
     assert found.tolist() == [True, True, True, False, False, True]
 
@@ -98,3 +102,43 @@ def test_the_session_that_has_waited_longest_is_next() -> None:
 def test_a_kernel_without_damon(tmp_path: Path) -> None:
     with pytest.raises(SentinelError, match="no DAMON"):
         accessed_frames(lambda: np.array([7]), 1.0, tmp_path / "none")
+
+
+@usable
+def test_the_first_frame_of_a_huge_page_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old kernels report its other frames as never accessed."""
+    watched: list[int] = []
+    start = Kdamond.start
+
+    def noted(tested: Kdamond, ranges: Iterable[tuple[int, int]], sampling: Sampling) -> None:
+        found = list(ranges)
+        watched.extend(address // PAGE_BYTES for address, _ in found)
+        start(tested, found, sampling)
+
+    monkeypatch.setattr(Kdamond, "start", noted)
+    with block_process() as process:
+        for statement in (
+            "block.madvise(mmap.MADV_DONTNEED)",
+            "block.madvise(mmap.MADV_HUGEPAGE)",
+            "block[:] = bytes([1]) * len(block)",
+            OTHER,
+        ):
+            process.run(statement)
+        first = -(-process.address // (HUGE_PAGES * PAGE_BYTES)) * HUGE_PAGES
+        pages = AnonymousPages(process.pid)
+        frames = pages.frames(first + np.array([0, 1, 7, HUGE_PAGES - 1, HUGE_PAGES + 3]))
+        pages.close()
+        if (frames[:4] - frames[0]).tolist() != [0, 1, 7, HUGE_PAGES - 1] or frames[0] % HUGE_PAGES:
+            pytest.skip("the kernel gives the process no huge pages")
+        assert process.process.stdin is not None
+        accessed = (first + 7) * PAGE_BYTES - process.address
+        process.process.stdin.write(
+            f"while True: block[{accessed}] = 1; other[::{PAGE_BYTES}] = bytes({OTHERS})\n"
+        )
+        process.process.stdin.flush()
+        try:
+            found = accessed_frames(lambda: frames[1:], WINDOW_S)
+        finally:
+            process.process.kill()
+    assert watched == sorted([frames[0], frames[4] - 3])
+    assert found.tolist() == [True, True, True, False]
