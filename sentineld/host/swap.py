@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from sentineld.host.mounts import unescaped
+
 MEMORY_FAULT_S = 10e-6
 """Time that an access to a swapped page waits if the page is compressed in memory (zram)."""
 DISK_FAULT_S = 100e-6
@@ -35,7 +37,7 @@ def read_swap(proc: Path = Path("/proc")) -> Swap:
         lines = (proc / "swaps").read_text().splitlines()[1:]
     except FileNotFoundError:
         return Swap(0, 0)
-    # Filename Type Size Used Priority; a space in a file name is written as \040.
+    # Filename Type Size Used Priority. A file name contains no spaces: see unescaped().
     rows = [line.split() for line in lines]
     return Swap(sum(int(row[2]) << 10 for row in rows), sum(int(row[3]) << 10 for row in rows))
 
@@ -57,7 +59,7 @@ def fault_s(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float:
 
 def _area_fault_s(name: str, sys: Path) -> float:
     try:
-        found = os.stat(name.replace("\\040", " "))
+        found = os.stat(unescaped(name))
         number = found.st_rdev or found.st_dev
         device = (sys / f"dev/block/{os.major(number)}:{os.minor(number)}").resolve(strict=True)
         if device.name.startswith("zram"):

@@ -71,6 +71,20 @@ def test_the_time_of_a_fault_is_that_of_the_device(
     assert fault_s(tmp_path, tmp_path / "sys") == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("a\tb", "a\\011b"), ("a\nb", "a\\012b"), ("a\\b", "a\\134b"), ("a\\040b", "a\\134040b")],
+)
+def test_all_characters_that_the_kernel_escapes_are_decoded(
+    tmp_path: Path, name: str, written: str
+) -> None:
+    area = tmp_path / name
+    area.touch()
+    (tmp_path / "swaps").write_text(f"{HEADER}{tmp_path}/{written} file 2048 0 5\n")
+    device(tmp_path / "sys", area, "zram0", "")
+    assert fault_s(tmp_path, tmp_path / "sys") == MEMORY_FAULT_S
+
+
 def test_the_time_of_a_fault_without_a_known_device(tmp_path: Path) -> None:
     assert fault_s(tmp_path, tmp_path) == DISK_FAULT_S
     (tmp_path / "swaps").write_text(HEADER + "/dev/no-such-device partition 2048 0 5\n")
