@@ -47,9 +47,8 @@ class Names:
         """Return one row per storage of at least TENSOR_BYTES_MIN bytes; at most NAMES_MAX rows."""
         found: dict[int, Row] = {}
         for tensor, role, name in self._tensors():
-            storage = tensor.untyped_storage()
-            address = int(storage.data_ptr())
-            if address and storage.nbytes() >= TENSOR_BYTES_MIN:
+            address = _address(tensor)
+            if address:
                 found.setdefault(address, (address, role, json_end(name, NAME_BYTES_MAX)))
             if len(found) == NAMES_MAX:
                 break
@@ -90,3 +89,13 @@ class Names:
                     if isinstance(value, torch.Tensor):
                         name = names.get(id(parameter), "a parameter outside of the modules")
                         yield value, "optimizer", f"{name} {key}"
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """The address of the tensor's storage; 0 if the storage is smaller than TENSOR_BYTES_MIN, or if
+    the tensor has no storage of its own, such as a sparse tensor."""
+    try:
+        storage = tensor.untyped_storage()
+        return int(storage.data_ptr()) if storage.nbytes() >= TENSOR_BYTES_MIN else 0
+    except (NotImplementedError, RuntimeError, ValueError):  # ValueError: not initialized (lazy)
+        return 0

@@ -126,6 +126,22 @@ def test_a_parameter_outside_of_the_modules() -> None:
     assert address == optimizer.state[weight]["momentum_buffer"].data_ptr()
 
 
+def test_tensors_without_a_storage_are_left_out() -> None:
+    net, names = torch.nn.Module(), Names()
+    net.lazy = torch.nn.LazyLinear(WIDE)
+    net.register_buffer("adjacency", torch.eye(WIDE).to_sparse())
+    net.embedding = torch.nn.Embedding(WIDE, WIDE, sparse=True)
+    net.head = torch.nn.Linear(WIDE, WIDE)
+    names.add_module(net)
+    net.head(net.embedding(torch.arange(3))).sum().backward()
+    assert net.embedding.weight.grad.layout is torch.sparse_coo
+    assert {(role, name) for _, role, name in names.rows()} == {
+        ("parameter", "embedding.weight"),
+        ("parameter", "head.weight"),
+        ("gradient", "head.weight"),
+    }
+
+
 def test_the_rows_fit_into_one_frame_whatever_the_names_are() -> None:
     net, names = torch.nn.Module(), Names()
     net.add_module("層" * 300, torch.nn.Linear(WIDE, WIDE))
