@@ -5,8 +5,8 @@ A training step ends when the optimizer that steps least often has finished step
 
 The steps of the optimizers repeat in a cycle. A training step may begin at any point of this cycle,
 provided that every training step begins at the same point. If there are several optimizers (as in a
-GAN), one of them is chosen: the one that steps least often. Each of the others steps at least once
-between two steps of the chosen one.
+GAN, or if each parameter has its own), one of them is chosen: the one that steps least often. Each
+of the others steps at least once between two steps of the chosen one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from __future__ import annotations
 import weakref
 
 FORGOTTEN_AFTER = 64
-"""If the other optimizers make this many steps while the chosen optimizer makes none, the chosen
-optimizer counts as no longer used."""
+"""If another optimizer makes this many steps while the chosen optimizer makes none, the chosen
+optimizer counts as no longer used. The number of the other optimizers makes no difference: each of
+hundreds may step once between two steps of the chosen one."""
 
 
 class StepEnds:
@@ -27,20 +28,23 @@ class StepEnds:
         self._steps = 0
         # id of another optimizer -> self._steps at that optimizer's last step.
         self._steps_at: dict[int, int] = {}
-        # Number of other optimizers' steps since the chosen optimizer's last step.
-        self._others = 0
+        # id of another optimizer -> number of its steps since the chosen optimizer's last step.
+        self._others: dict[int, int] = {}
+        # Whether one of these numbers has reached FORGOTTEN_AFTER.
+        self._forgotten = False
 
     def ended(self, optimizer: object) -> bool:
         """Record that optimizer has finished step(); True if the training step ends here."""
         chosen = self._chosen() if self._chosen is not None else None
-        if chosen is None or self._others >= FORGOTTEN_AFTER:
+        if chosen is None or self._forgotten:
             self._choose(optimizer)
             chosen = optimizer
         if optimizer is chosen:
             self._steps += 1
-            self._others = 0
+            self._others.clear()
             return True
-        self._others += 1
+        count = self._others[id(optimizer)] = self._others.get(id(optimizer), 0) + 1
+        self._forgotten = count >= FORGOTTEN_AFTER
         before = self._steps_at.get(id(optimizer))
         self._steps_at[id(optimizer)] = self._steps
         if before is None or self._steps - before < 2:
@@ -54,5 +58,6 @@ class StepEnds:
     def _choose(self, optimizer: object) -> None:
         self._chosen = weakref.ref(optimizer)
         self._steps = 0
-        self._others = 0
+        self._others.clear()
+        self._forgotten = False
         self._steps_at.clear()

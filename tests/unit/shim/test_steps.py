@@ -32,6 +32,15 @@ def test_one_step_ends_in_each_cycle(cycle: str, last: str) -> None:
     assert set(ends(cycle, 10)) == {last}
 
 
+@pytest.mark.parametrize("count", [65, 66, 200])
+def test_one_step_ends_in_each_cycle_if_each_parameter_has_its_own_optimizer(count: int) -> None:
+    cycle = "".join(chr(0x4E00 + number) for number in range(count))
+    assert set(ends(cycle, 10)) == {cycle[0]}
+    # As in a GAN whose discriminator is trained five times as often as its generator.
+    other = "".join(chr(0x3041 + number) for number in range(80))
+    assert set(ends(cycle * 5 + other, 10)) == {other[0]}
+
+
 def test_a_deleted_optimizer_is_replaced_at_once() -> None:
     tracker = StepEnds()
     first, second = Optimizer(), Optimizer()
@@ -42,9 +51,14 @@ def test_a_deleted_optimizer_is_replaced_at_once() -> None:
     assert tracker.ended(second)
 
 
-def test_an_unused_optimizer_is_replaced() -> None:
+@pytest.mark.parametrize("count", [1, 2, 200])
+def test_an_unused_optimizer_is_replaced(count: int) -> None:
     tracker = StepEnds()
-    first, second = Optimizer(), Optimizer()
-    assert tracker.ended(first)
-    found = [tracker.ended(second) for _ in range(FORGOTTEN_AFTER + 5)]
-    assert found == [False] * FORGOTTEN_AFTER + [True] * 5
+    unused, others = Optimizer(), [Optimizer() for _ in range(count)]
+    assert tracker.ended(unused)
+    found = [
+        sum([tracker.ended(optimizer) for optimizer in others]) for _ in range(FORGOTTEN_AFTER + 5)
+    ]
+    assert found[: FORGOTTEN_AFTER - 1] == [0] * (FORGOTTEN_AFTER - 1)
+    assert found[FORGOTTEN_AFTER + 1 :] == [1] * 4
+    assert sum(found) in (5, 6)
