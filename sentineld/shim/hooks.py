@@ -22,7 +22,7 @@ from torch.optim import optimizer as torch_optimizer
 from sentineld.shim.names import Names
 from sentineld.shim.native import Native
 from sentineld.shim.stepless import MissingSteps, grad_fn
-from sentineld.shim.steps import StepEnds
+from sentineld.shim.steps import Calls, StepEnds
 
 OUTSIDE_LAYER = 0
 LAYERS_MAX = 65535  # record.layer has 16 bits
@@ -149,6 +149,7 @@ class Hooks:
         self._ids = layers.by_module
         self._graph_task = torch._C._current_graph_task_id
         self._prehooks: dict[int, Callable[[object], None]] = {}
+        self._calls = Calls()
         self._ends = StepEnds()
 
     def install(self) -> None:
@@ -193,9 +194,12 @@ class Hooks:
     def _before_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
             self._missing_steps.active = False
+            self._calls.begin(optimizer)
             self._tensors.add_optimizer(optimizer)
             self._native.optimizer()
 
     def _after_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling() and self._ends.ended(optimizer):
+        if torch.compiler.is_compiling() or not self._calls.end(optimizer):
+            return
+        if self._ends.ended(optimizer):
             self._step_ended()

@@ -19,6 +19,32 @@ optimizer counts as no longer used. The number of the other optimizers makes no 
 hundreds may step once between two steps of the chosen one."""
 
 
+class Calls:
+    """Finds the end of the outermost of nested calls of one optimizer's step().
+
+    torch calls the hooks of optimizers twice in a call of step() whose class overrides step() and
+    calls super().step(), if an optimizer of the base class was created before.
+    """
+
+    def __init__(self) -> None:
+        # For each optimizer: number of nested calls, and whether the last event was an end.
+        self._calls: weakref.WeakKeyDictionary[object, tuple[int, bool]]
+        self._calls = weakref.WeakKeyDictionary()
+
+    def begin(self, optimizer: object) -> None:
+        """Record that a call of optimizer.step() begins."""
+        depth, ended = self._calls.get(optimizer, (0, False))
+        # torch reports no end of a call that raises an error. If a call begins after an end, any
+        # calls that seem to be still open have probably raised one.
+        self._calls[optimizer] = (1 if ended else depth + 1, False)
+
+    def end(self, optimizer: object) -> bool:
+        """Record that a call of optimizer.step() ends; returns whether it is the outermost one."""
+        depth, _ = self._calls.get(optimizer, (0, False))
+        self._calls[optimizer] = (max(depth - 1, 0), True)
+        return depth == 1
+
+
 class StepEnds:
     """Decides for each finished optimizer.step() whether it ends the training step."""
 

@@ -154,6 +154,27 @@ for _ in range(2):
     rows = rows[rows["event"] == Event.BOUNDARY]
     found["with loss"].append(rows["layer"].tolist())
 found["names"] = layers.names
+
+import gc
+del optimizer
+gc.collect()  # the optimizer of the next scenario is the only one
+class MyAdam(torch.optim.Adam):
+    def step(self, closure=None):
+        loss = super().step(closure)
+        if self.fails:
+            raise ValueError
+        return loss
+torch.optim.Adam(model.parameters())  # torch adds hooks to the step() of this class, too
+mine = MyAdam(model.parameters())
+found["overridden"] = []
+for mine.fails in (False, False, True, False, False):
+    before = len(ended)
+    model(x).sum().backward()
+    try:
+        mine.step()
+    except ValueError:
+        pass
+    found["overridden"].append(len(ended) - before)
 print(json.dumps(found))
 """
 
@@ -176,6 +197,12 @@ def test_a_step_passes_the_boundaries_of_its_layers_forward_and_backward(
     assert [row for row in passed if row[0] in ("FORWARD", "BACKWARD")] == forward + backward
     assert [row[0] for row in passed].count("OPTIMIZER") == 1
     assert passed[-1][0] == "STEP"  # the next step's first boundary
+
+
+def test_an_optimizer_that_calls_the_step_of_its_base_class_ends_one_step(
+    found: dict[str, Any],
+) -> None:
+    assert found["overridden"] == [1, 1, 0, 1, 1]
 
 
 def test_a_disabled_shim_reports_no_layer(found: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from sentineld.shim.steps import FORGOTTEN_AFTER, StepEnds
+from sentineld.shim.steps import FORGOTTEN_AFTER, Calls, StepEnds
 
 
 class Optimizer:
@@ -62,3 +62,30 @@ def test_an_unused_optimizer_is_replaced(count: int) -> None:
     assert found[: FORGOTTEN_AFTER - 1] == [0] * (FORGOTTEN_AFTER - 1)
     assert found[FORGOTTEN_AFTER + 1 :] == [1] * 4
     assert sum(found) in (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("events", "outermost"),
+    [
+        ("(", ""),
+        ("()()", "01"),
+        ("(())(())", "13"),
+        ("((()))", "2"),
+        # Calls that raise an error have no end.
+        ("(()" + "(())" * 2, "24"),
+        ("((" + "(())" * 2, "3"),
+        ("(" + "()" * 2, "1"),
+        (")()", "1"),
+    ],
+)
+def test_only_the_outermost_of_nested_calls_ends_a_step(events: str, outermost: str) -> None:
+    calls, optimizer, other = Calls(), Optimizer(), Optimizer()
+    calls.begin(other)
+    ends = []
+    for event in events:
+        if event == "(":
+            calls.begin(optimizer)
+        else:
+            ends.append(calls.end(optimizer))
+    assert "".join(str(at) for at, end in enumerate(ends) if end) == outermost
+    assert calls.end(other)
