@@ -308,7 +308,7 @@ class Driver:
         self._requests.require_none()
         self._machine.watch(self._link.pid, self._link.uid)
         managed = self.following.managed
-        recording = self._requests.record(managed, lambda: self._inbox.layers, steps)
+        recording = self._requests.record(managed, self._inbox, steps)
         if managed is None:
             self.lifecycle.enter(State.REGISTERED, "it is being recorded")
         self.following.stop_recording()
@@ -407,5 +407,6 @@ class Driver:
         with contextlib.ExitStack() as stop:  # runs all callbacks, as in end()
             stop.callback(self.observing.stop)
             stop.callback(self.following.stop)
+            self._inbox.forget_layouts()
             self._profiling = None
             self._requests.fail(reason)

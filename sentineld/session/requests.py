@@ -15,6 +15,7 @@ from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
+from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.live.managed import Managed
 from sentineld.session.work.metering import begin_metering
@@ -62,12 +63,10 @@ class Requests:
         self.current = metering
         return metering
 
-    def record(
-        self, managed: Managed | None, layers: Callable[[], tuple[str, ...]], steps: int
-    ) -> Request[Trace]:
-        """Begin to record. layers: see Recording. Raises SentinelError."""
+    def record(self, managed: Managed | None, inbox: Inbox, steps: int) -> Request[Trace]:
+        """Begin to record. inbox: see Recording. Raises SentinelError."""
         self.require_none()
-        recording = Recording(self._link, self._machine, managed, self._sample, layers, steps)
+        recording = Recording(self._link, self._machine, managed, self._sample, inbox, steps)
         self.current = recording
         return recording
 

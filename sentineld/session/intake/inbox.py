@@ -52,6 +52,7 @@ class Inbox:
         """The framework's names of persistent tensors by address, as last reported."""
         self.layout_id = 0
         self.layout_live = False
+        self._cuts_id = 0
         self._lines_left = LOGGED_MAX
         self._link = link
         self._observing = observing
@@ -60,6 +61,17 @@ class Inbox:
         """Record that a layout was sent: layout_live is false until the process has taken this
         layout."""
         self.layout_id, self.layout_live = layout_id, False
+
+    def expect_cuts(self, layout_id: int) -> None:
+        """Record that a layout that only adds cuts was sent. Its answer matters only if the process
+        refuses it: no step would ever have the cuts."""
+        self._cuts_id = layout_id
+
+    def forget_layouts(self) -> None:
+        """Ignore later answers to the layouts that were sent before, except for the residency map:
+        the process is told to leave its layout."""
+        self.expect_layout(0)
+        self._cuts_id = 0
 
     def take(self, message: Message) -> OpAccesses | None:
         """Handle a message; returns the operators' accesses if the message has any.
@@ -77,15 +89,16 @@ class Inbox:
         elif kind == "placed":
             self.placed = _placed_of(message.get("tensors"))
         elif kind == "layout":
-            # The answer to a layout that only adds cuts may carry a residency map; everything else
-            # in that answer is ignored.
+            # The answer to any layout, even a former one, may carry a residency map.
             self._link.take_residency(message)
-            if not self.layout_id or message.get("layout_id") != self.layout_id:
+            answered = message.get("layout_id")
+            if not answered or answered not in (self.layout_id, self._cuts_id):
                 return None
             if message.get("ok") is not True:
                 error = text_of(message.get("error", "no reason given"), NOTE_CHARACTERS_MAX)
                 raise SentinelError("failed", f"the process refused the layout: {error}")
-            self.layout_live = True
+            if answered == self.layout_id:
+                self.layout_live = True
         elif kind == "accesses":
             return self._accesses(message)
         elif kind == "writes":

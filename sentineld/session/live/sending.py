@@ -22,17 +22,14 @@ def send_layout(
     link: ShimLink,
     layout: Layout,
     tiers: Tiers,
+    layout_id: int,
     tables: Tables = NO_TABLES,
-    layout_id: int | None = None,
     provision: Provision = NO_PROVISION,
 ) -> None:
-    """Send a layout to the shim. Raises EOFError.
+    """Send a layout to the shim; the caller must let the Inbox expect the answer. Raises EOFError.
 
-    provision: see Substrate.
-    layout_id: None for a layout that only adds cuts. The shim's answer is then ignored, except for
-        the residency map.
+    layout_id: a new_layout_id(). provision: see Substrate.
     """
-    layout_id = layout_id or new_layout_id()
     fd = os.memfd_create("sentineld-layout", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         with os.fdopen(fd, "wb", closefd=False) as file:

@@ -57,7 +57,7 @@ class Entering:
         self._inbox = inbox
         self._expected_s = float("inf")
         self._provision = partial(substrate.provision, link, layout)
-        self._send = partial(send_layout, link, layout, tiers, tables, self.layout_id)
+        self._send = partial(send_layout, link, layout, tiers, self.layout_id, tables)
 
     def send(self) -> None:
         """Send the layout. Raises SentinelError or EOFError."""

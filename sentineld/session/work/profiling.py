@@ -128,7 +128,7 @@ class Profiling:
         # a plan needs these times without the waits for pages, which NO_STALLS leaves out.
         self._link.set_flags(on=Flag.NO_STALLS)
         operators = OperatorSteps(self._link, KEPT_RECORDS)
-        return StepSampler(self._link, self._machine.substrate, 2, operators)
+        return StepSampler(self._link, self._machine.substrate, self._inbox, 2, operators)
 
     def note_unmanaged_bytes(self) -> None:
         """Record the current number of unmanaged bytes, which varies within a step. The more often
@@ -256,6 +256,7 @@ class Profiling:
         # Steps must be gathered without the sampler's layout, because its cuts would be recorded
         # as boundaries.
         self._link.send({"type": "detach"})
+        self._inbox.forget_layouts()
         self._sampler, self._sizes = self._new_sampler(), None
         self._choosing = Choosing(self._sought.shapes, self._sought.left)
         self._lifecycle.enter(State.ALLOCATION, reason)

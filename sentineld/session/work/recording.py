@@ -30,6 +30,7 @@ from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.step_check import ADDRESS_MAX, recorded_completely
 from sentineld.profile.steps import Step, boundary_records, kept_records
 from sentineld.profile.trace import Trace
+from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.live.managed import Managed
 from sentineld.session.work.request import Request
@@ -70,13 +71,14 @@ class Recording(Request[Trace]):
         machine: Machine,
         managed: Managed | None,
         sample: Callable[[], Sampling],
-        layers: Callable[[], tuple[str, ...]],
+        inbox: Inbox,
         steps: int,
     ) -> None:
         """sample: returns a Sampling that uses the kernel module; raises SentinelError if the
         module can't be used.
 
-        layers: returns the names of the layers that are known so far.
+        inbox: has the names of the layers that are known so far, and receives the answer to the
+            layout that adds the cuts.
         steps: number of steps to record before the sampled one.
         """
         super().__init__()
@@ -84,10 +86,10 @@ class Recording(Request[Trace]):
         self._machine = machine
         self._managed = managed
         self._sample = sample
-        self._layers = layers
+        self._inbox = inbox
         self._wanted = steps
         operators = OperatorSteps(link, KEPT_RECORDS, steps_min=ACCESS_STEPS_MIN)
-        self._sampler = StepSampler(link, machine.substrate, max(steps, 2), operators)
+        self._sampler = StepSampler(link, machine.substrate, inbox, max(steps, 2), operators)
         self._ring_lost = link.segment.words().ring_lost
         self._passed_steps = 0  # steps since sampling began or, before that, since recording began
         self._sampling: Sampling | None = None
@@ -182,7 +184,7 @@ class Recording(Request[Trace]):
             self._sampler.begin_managed(self._sampling, self._managed)
         else:
             tiers, fast = self._machine.tiers or _NO_TIERS, self._machine.config.fast
-            self._sampler.cut(FastBudget.parse(fast), self._layers())
+            self._sampler.cut(FastBudget.parse(fast), self._inbox.layers)
             self._sampler.begin(self._sampling, tiers)
 
     def _observe(self, step: Step, since_s: float) -> bool:
@@ -222,7 +224,7 @@ class Recording(Request[Trace]):
             samples=samples,
             op_accesses=np.empty(0, OP_ACCESS_DTYPE) if ops is None else ops.rows,
             cuts=self._sampler.cuts,
-            layers=self._layers(),
+            layers=self._inbox.layers,
             names={} if ops is None else ops.names,
             mappings=mappings,
             tiers=self._machine.tiers,

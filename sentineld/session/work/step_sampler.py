@@ -39,9 +39,10 @@ from sentineld.profile.steps import (
     structure_digest,
 )
 from sentineld.session.intake.claims import heap_range
+from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import SampledPages, Sampling
 from sentineld.session.live.managed import Managed
-from sentineld.session.live.sending import send_layout
+from sentineld.session.live.sending import new_layout_id, send_layout
 
 WHOLE_STEP_WAIT_S = 5.0
 """Time to wait for a step that was observed from its beginning to its end."""
@@ -125,9 +126,15 @@ class StepSampler:
     """Samples one step of one process. All calls come from the session's thread."""
 
     def __init__(
-        self, link: ShimLink, substrate: Substrate, steps: int, operators: OperatorSteps
+        self,
+        link: ShimLink,
+        substrate: Substrate,
+        inbox: Inbox,
+        steps: int,
+        operators: OperatorSteps,
     ) -> None:
-        """steps: number of identical steps in a row to gather before a step is sampled."""
+        """inbox: receives the process's answer to the provisional layout. steps: number of
+        identical steps in a row to gather before a step is sampled."""
         self.gathered: deque[Step] = deque(maxlen=steps)
         self.operators = operators
         self.cuts: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
@@ -139,6 +146,7 @@ class StepSampler:
         self._steps_with_cuts = 0
         self._link = link
         self._substrate = substrate
+        self._inbox = inbox
         self._sampling: Sampling | None = None
         self._managed: Managed | None = None
         self._armed_bytes: int | None = None  # bytes armed by _arm_heap(); None: it was not called
@@ -183,7 +191,8 @@ class StepSampler:
             self.cuts = before_optional(self.cuts, self._sizes.optional)
 
     def begin(self, sampling: Sampling | None, tiers: Tiers) -> None:
-        """Begin to sample a process that has no live plan. Raises SentinelError or EOFError."""
+        """Begin to sample a process that has no live plan. Raises SentinelError or EOFError; if the
+        process refuses the provisional layout, Inbox.take() raises SentinelError later."""
         step = self.gathered[-1]
         layout = provisional_layout(step, self.cuts)
         if self._sizes is not None:
@@ -194,7 +203,9 @@ class StepSampler:
         # The pages are armed before the layout is sent. Arming takes a long time, and a step that
         # begins with the new cuts must be sampled from its beginning.
         tables = Tables(self._substrate.accesses(layout, None, tiers))
-        send_layout(self._link, layout, tiers, tables)
+        layout_id = new_layout_id()
+        send_layout(self._link, layout, tiers, layout_id, tables)
+        self._inbox.expect_cuts(layout_id)
         self._begin(sampling)
 
     def begin_managed(self, sampling: Sampling | None, managed: Managed) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,11 @@ from sentineld.base.units import FastBudget
 from sentineld.config import Config
 from sentineld.control.frames import Message
 from sentineld.machine.machine import Machine
+from sentineld.model.protocol import Flag
+from sentineld.observe.backend import Backend, Target, Watch
+from sentineld.observe.shim_only import SHIM_ONLY
 from sentineld.session import session as session_module
+from sentineld.session.intake import sampling
 from sentineld.session.session import POLL_S, RECORDING_POLL_S, Session
 from sentineld.session.state import Saved, StateFiles
 from sentineld.session.turns import Turns
@@ -24,8 +29,10 @@ from tests.unit.descriptors import no_descriptors
 from tests.unit.emulated import machine, residency
 from tests.unit.links import Linked
 from tests.unit.plan.toys import two_tiers
+from tests.unit.segment import RECORDS
 from tests.unit.toyprocess import ToyPages, ToySubstrate
 from tests.unit.waiting import PATIENCE_S, wait
+from tests.unit.workloads import Network, train
 
 
 def machine_with_memory() -> Machine:
@@ -115,6 +122,73 @@ def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
     session.close()
     session.join(PATIENCE_S)
     linked.close_shim()
+
+
+class Training:
+    """A session of a process whose steps repeat, and which refuses each layout."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def shim_only(target: Target) -> tuple[Backend, Watch]:
+            return SHIM_ONLY, SHIM_ONLY.open(target)
+
+        monkeypatch.setattr(sampling, "open_best", shim_only)
+        self.linked = Linked(heap_used=64 << 20)
+        self.session = Session(self.linked.link, machine(), StateFiles(folder), Turns())
+        self.session.start()
+        self.session.on_message({"type": "layers", "names": [""] * 32}, 100)
+
+    def run(self) -> None:
+        """Run steps until the process gets a layout, then refuse the layout."""
+        network = Network(blocks=1, weights=1, activation_bytes=1 << 20)
+        ring, writer = train(network, 6).take_records(), self.linked.writer
+        for begin in range(0, len(ring), RECORDS // 2):
+            writer.put(ring[begin : begin + RECORDS // 2])
+            wait(lambda: writer.header["ring_tail"] == writer.header["ring_head"])
+        (layout,) = [sent for sent in self.received() if sent["type"] == "layout"]
+        answer = {"layout_id": layout["layout_id"], "ok": False, "error": "mbind was refused"}
+        self.session.on_message({"type": "layout", **answer}, 100)
+
+    def received(self) -> list[Message]:
+        wait(lambda: self.linked.writer.header["flags"] & Flag.MESSAGE)
+        return self.linked.shim.receive()
+
+    def close(self) -> None:
+        self.session.close()
+        self.session.join(PATIENCE_S)
+        self.linked.close_shim()
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
+    made = Training(tmp_path, monkeypatch)
+    yield made
+    made.close()
+
+
+def test_a_process_that_refuses_the_layout_of_its_profile_is_not_managed(
+    training: Training,
+) -> None:
+    training.session.attach(None, None)
+    training.run()
+    wait(lambda: training.session.lifecycle.state == "registered")
+    reason = training.session.lifecycle.status.reason
+    assert reason == "the process refused the layout: mbind was refused"
+
+
+def test_a_recording_of_such_a_process_fails_for_this_reason(training: Training) -> None:
+    failed: list[str] = []
+
+    def record() -> None:
+        with pytest.raises(SentinelError) as caught:
+            training.session.record(2)
+        failed.append(caught.value.message)
+
+    caller = threading.Thread(target=record)
+    caller.start()
+    wait(lambda: training.linked.writer.header["flags"] & Flag.RECORD)
+    training.run()
+    caller.join(PATIENCE_S)
+    assert failed == [f"process {os.getpid()}: the process refused the layout: mbind was refused"]
 
 
 class Intervals(Turns):

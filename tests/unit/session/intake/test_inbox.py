@@ -85,6 +85,27 @@ def test_only_the_layout_that_was_sent_is_waited_for(inbox: Inbox) -> None:
     assert inbox.layout_live
 
 
+def test_a_refused_layout_of_cuts_is_an_error_unless_it_is_a_former_one(inbox: Inbox) -> None:
+    def answer(layout_id: int, ok: bool) -> None:
+        inbox.take({"type": "layout", "layout_id": layout_id, "ok": ok, "error": "no right"})
+
+    inbox.expect_cuts(6)
+    inbox.expect_cuts(7)
+    answer(6, False)
+    with pytest.raises(SentinelError, match="refused the layout: no right"):
+        answer(7, False)
+    answer(7, True)
+    assert not inbox.layout_live
+    inbox.expect_layout(8)
+    answer(7, True)
+    assert not inbox.layout_live
+    inbox.forget_layouts()
+    for former in (6, 7, 8):
+        answer(former, False)
+        answer(former, True)
+    assert not inbox.layout_live
+
+
 def test_a_process_writes_a_limited_number_of_lines_to_the_log(
     inbox: Inbox, caplog: pytest.LogCaptureFixture
 ) -> None:

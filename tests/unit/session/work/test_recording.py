@@ -15,7 +15,8 @@ from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
 from sentineld.model.protocol import Alloc, Event
 from sentineld.profile.steps import Step
-from sentineld.session.intake.sampling import Sampling
+from sentineld.session.intake.inbox import Inbox
+from sentineld.session.intake.sampling import Observing, Sampling
 from sentineld.session.work.recording import Recording
 from tests.unit.links import Linked
 from tests.unit.session.work.test_profiling import SMALL, steps_of
@@ -44,7 +45,9 @@ def test_a_step_with_gaps_interrupts_a_row_of_steps(linked: Linked) -> None:
     config = Config(tiers=TierOverrides(emulated="cxl"))
     substrate = substrate_of(config)
     machine = Machine(config, substrate, substrate.tiers(), [])
-    recording = Recording(linked.link, machine, None, unavailable, lambda: ("",) * 32, 2)
+    inbox = Inbox(linked.link, Observing(linked.link, 1024))
+    inbox.layers = ("",) * 32
+    recording = Recording(linked.link, machine, None, unavailable, inbox, 2)
     steps = steps_of(SMALL, 4)
     for step in (steps[0], with_gap(steps[1]), steps[2]):
         assert not recording.on_step(step)

@@ -14,15 +14,18 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.config import TierOverrides
 from sentineld.machine.emulated import EmulatedSubstrate
+from sentineld.machine.substrate import Substrate
 from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses
 from sentineld.observe import module
 from sentineld.observe.backend import Target
 from sentineld.observe.module import MODULE
+from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_only import SHIM_ONLY
 from sentineld.profile.steps import Step, StepCutter
 from sentineld.session.intake import sampling
+from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sample_memory import SampleMemory
-from sentineld.session.intake.sampling import Sampling
+from sentineld.session.intake.sampling import Observing, Sampling
 from sentineld.session.work import step_sampler
 from sentineld.session.work.step_sampler import HEAP_GROWTHS_MAX, OperatorSteps, StepSampler
 from tests.unit.links import Linked
@@ -47,6 +50,11 @@ def linked() -> Iterator[Linked]:
     made = Linked(heap_used=64 * MIB)
     yield made
     made.close()
+
+
+def sampler_of(link: ShimLink, substrate: Substrate) -> StepSampler:
+    inbox = Inbox(link, Observing(link, 1024))
+    return StepSampler(link, substrate, inbox, 2, OperatorSteps(link, 1 << 20))
 
 
 def requests(linked: Linked) -> int:
@@ -87,7 +95,7 @@ def test_the_number_of_kept_steps_is_bounded(linked: Linked, steps_min: int) -> 
 
 def test_without_page_samples_only_the_observed_step_will_do(linked: Linked) -> None:
     substrate = EmulatedSubstrate(TierOverrides(emulated="cxl"))
-    sampler = StepSampler(linked.link, substrate, 2, OperatorSteps(linked.link, 1 << 20))
+    sampler = sampler_of(linked.link, substrate)
     before = (*steps_of(SMALL, 1), *steps_of(LARGE, 2))
     assert [sampler.gather(step) for step in before] == [False, False, True]
     sampler.cut(FastBudget.parse("20%"), ("",) * 32)
@@ -116,7 +124,7 @@ class Watched:
         link = linked.link
         substrate = EmulatedSubstrate(TierOverrides(emulated="cxl"))
         self.sampling = Sampling(link, MODULE, module.ModuleWatch(Target(link.pid, 1024)))
-        self.run = StepSampler(link, substrate, 2, OperatorSteps(link, 1 << 20))
+        self.run = sampler_of(link, substrate)
         assert [self.run.gather(step) for step in steps_of(LARGE, 2)] == [False, True]
         self.run.cut(FastBudget.parse("20%"), ("",) * 32)
         self.run.begin(self.sampling, substrate.tiers())
