@@ -18,7 +18,17 @@ from sentineld.model.records import Records
 
 STEP_RECORDS_MAX = 1 << 19
 """Maximum number of records of a step, which take 16 MiB. A step of 100,000 tensors has up to
-300,000 records: the list of live tensors, the births and the frees."""
+300,000 records: the list of live tensors, the births and the frees. A longer step is skipped: it
+may have, for example, a validation pass before its end."""
+
+LONG_STEPS_MAX = 4
+"""Maximum number of steps in a row that are skipped because they are too long; one more is an
+error."""
+
+SKIPPED_RECORDS_MAX = 1 << 26
+"""Maximum number of records of the steps that are skipped in a row. A validation pass of 1,000
+records in each batch may have 67,000 batches. If there are more records, the training has probably
+ended, and the process only computes without training."""
 
 LIVE_MAX = 1 << 17
 """Maximum number of live tensors at one time; a LiveTable takes 250 bytes for each."""
@@ -121,6 +131,9 @@ class StepCutter:
         self._parts: list[Records] = []
         """The current step's records from its STEP record on; empty if this record was not seen."""
         self._gathered = 0
+        # Number of steps skipped since the last complete step, and number of their records.
+        self._long_steps = 0
+        self._skipped = 0
 
     def feed(self, records: Records) -> list[Step]:
         """Add records and return the steps that they complete, oldest first; see steps()."""
@@ -128,10 +141,11 @@ class StepCutter:
 
     def steps(self, records: Records) -> Iterator[Step]:
         """Add records; yields the steps that they complete, oldest first. The caller must exhaust
-        the iterator before adding more records. Steps beyond WORK_MAX are discarded as if their
-        records were lost; see gap().
+        the iterator before adding more records. Steps beyond WORK_MAX, and steps of more than
+        STEP_RECORDS_MAX records, are discarded as if their records were lost; see gap().
 
-        Raises SentinelError if a step or the number of live tensors exceeds its limit.
+        Raises SentinelError if too many steps in a row are too long, or if there are too many live
+        tensors.
         """
         begins = np.flatnonzero(records["event"] == Event.STEP).tolist()
         if not begins:
@@ -153,26 +167,38 @@ class StepCutter:
         self._add(records[begins[-1] :])
 
     def gap(self) -> None:
-        """Discard the current step and the table of live tensors, because records were lost."""
+        """Discard the current step and the table of live tensors, because records were lost. The
+        next step begins with a list of the live tensors."""
         self._forget()
         self._table = LiveTable()
 
     def _gather(self, records: Records) -> None:
         if not self._parts:
-            # These records belong to a step whose beginning was not seen.
+            # These records belong to a step whose beginning was not seen or was discarded.
+            if self._long_steps:
+                self._skip(len(records))
             self._table.fold(records)
         elif len(records):
             self._add(records)
 
     def _add(self, records: Records) -> None:
         self._gathered += len(records)
-        if self._gathered > STEP_RECORDS_MAX:
+        if self._gathered <= STEP_RECORDS_MAX:
+            self._parts.append(records.copy())
+            return
+        gathered = self._gathered
+        self.gap()
+        self._long_steps += 1
+        self._skip(gathered)
+
+    def _skip(self, records: int) -> None:
+        self._skipped += records
+        if self._long_steps > LONG_STEPS_MAX or self._skipped > SKIPPED_RECORDS_MAX:
             raise SentinelError(
                 "failed",
                 f"a step of the process has more than {STEP_RECORDS_MAX} records",
                 "see docs/troubleshooting.md",
             )
-        self._parts.append(records.copy())
 
     def _forget(self) -> None:
         self._parts.clear()
@@ -189,6 +215,7 @@ class StepCutter:
             live=self._table.entries(),
         )
         self._table.fold(records)
+        self._long_steps = self._skipped = 0
         return step
 
 

@@ -136,6 +136,9 @@ class Recording(Request[Trace]):
             # trace must be consecutive, so the steps gathered before this one are dropped, too.
             self._sampler.gathered.clear()
             return self._given_up()
+        before = self._sampler.gathered
+        if before and step.number != before[-1].number + 1:
+            before.clear()  # the step between them was too long (profile/steps.py)
         enough = self._sampler.gather(step)
         self._since_ns = _begin_ns(self._sampler.gathered[0])
         if sum(map(kept_records, self._sampler.gathered)) > RECORDED_RECORDS_MAX:

@@ -155,12 +155,14 @@ def test_events_before_the_first_boundary_belong_to_the_first_stretch() -> None:
         assert np.all(profile.tensors[name] < len(profile.stretches))
 
 
-def test_a_step_with_too_many_records_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps_module, "STEP_RECORDS_MAX", 1000)
+    monkeypatch.setattr(steps_module, "SKIPPED_RECORDS_MAX", 10_000)
     cutter = StepCutter()
     cutter.feed(RING[:3])
     endless = np.repeat(RING[RING["event"] == Event.ALLOC][:1], 600)
-    cutter.feed(endless)
+    for _ in range(16):
+        cutter.feed(endless)
     with pytest.raises(SentinelError, match="more than 1000 records"):
         cutter.feed(endless)
 

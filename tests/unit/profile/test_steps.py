@@ -8,8 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sentineld.model.protocol import Boundary, Event
-from sentineld.profile.steps import LiveTable, StepCutter, identical
+from sentineld.base.errors import SentinelError
+from sentineld.model.protocol import Alloc, Boundary, Event
+from sentineld.model.records import Records
+from sentineld.profile import steps as steps_module
+from sentineld.profile.steps import LONG_STEPS_MAX, LiveTable, StepCutter, identical
 from tests.unit.trainer import PAGE, Trainer
 
 
@@ -71,6 +74,57 @@ def test_a_gap_discards_the_current_step() -> None:
     cutter.feed(records[: begins[1] + 3])
     cutter.gap()
     assert [step.number for step in cutter.feed(records[begins[2] :])] == [3]
+
+
+def with_validation(step: int, records: Records) -> Records:
+    """The records with 200 more allocations and frees at the end of this step."""
+    born = (records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)
+    more = np.repeat(records[born][-1:], 200)
+    more["event"][1::2] = Event.FREE
+    more["address"] += np.uint64(1 << 40)
+    end = int(np.flatnonzero(records["event"] == Event.STEP)[step])
+    return np.concatenate([records[:end], more, records[end:]])
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 50, 150])
+def test_a_step_that_is_too_long_is_skipped(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(steps_module, "STEP_RECORDS_MAX", 100)
+    records = run(6).take_records()
+    plain = StepCutter().feed(records)
+    records = with_validation(2, with_validation(5, records))
+    cutter = StepCutter()
+    found = [
+        step
+        for at in range(0, len(records), at_once)
+        for step in cutter.feed(records[at : at + at_once])
+    ]
+    assert [step.number for step in found] == [1, 3, 4, 6]
+    for step in found:
+        same = plain[step.number - 1]
+        assert identical(step, same)
+        assert {a: t.bytes for a, t in step.live.items()} == {
+            a: t.bytes for a, t in same.live.items()
+        }
+
+
+def test_many_steps_in_a_row_that_are_too_long_are_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(steps_module, "STEP_RECORDS_MAX", 100)
+    records = run(2 * LONG_STEPS_MAX + 2).take_records()
+    numbers = [*range(1, LONG_STEPS_MAX + 1), *range(LONG_STEPS_MAX + 2, 2 * LONG_STEPS_MAX + 3)]
+    for number in reversed(numbers):
+        records = with_validation(number, records)
+    cutter, found = StepCutter(), []
+
+    def feed() -> None:
+        for at in range(0, len(records), 50):
+            found.extend(cutter.feed(records[at : at + 50]))
+
+    with pytest.raises(SentinelError, match="a step of the process has more than 100") as caught:
+        feed()
+    assert [step.number for step in found] == [LONG_STEPS_MAX + 1]
+    assert "docs/troubleshooting.md" in caught.value.hint
 
 
 def test_identical_steps_may_differ_in_addresses_only() -> None:

@@ -41,7 +41,9 @@ def with_gap(step: Step) -> Step:
     return step
 
 
-def test_a_step_with_gaps_interrupts_a_row_of_steps(linked: Linked) -> None:
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_step_with_gaps_interrupts_a_row_of_steps(linked: Linked, missing: bool) -> None:
+    """missing: whether the step is missing altogether."""
     config = Config(tiers=TierOverrides(emulated="cxl"))
     substrate = substrate_of(config)
     machine = Machine(config, substrate, substrate.tiers(), [])
@@ -49,7 +51,7 @@ def test_a_step_with_gaps_interrupts_a_row_of_steps(linked: Linked) -> None:
     inbox.layers = ("",) * 32
     recording = Recording(linked.link, machine, None, unavailable, inbox, 2)
     steps = steps_of(SMALL, 4)
-    for step in (steps[0], with_gap(steps[1]), steps[2]):
+    for step in (steps[0], *([] if missing else [with_gap(steps[1])]), steps[2]):
         assert not recording.on_step(step)
         assert linked.shim.receive() == []
     assert not recording.on_step(steps[3])
