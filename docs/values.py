@@ -156,6 +156,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "shared.gain_min": ("sentineld.machine.shared", "GAIN_MIN"),
     "placing.again": ("sentineld.session.plans.placing", "AGAIN_S"),
     "shim.passes_without_step": ("sentineld/shim/stepless.py", "PASSES_MAX"),
+    "steps.op_accesses": ("sentineld.observe.shim_link", "OP_ACCESSES_MAX"),
     "steps.records": ("sentineld.profile.steps", "STEP_RECORDS_MAX"),
     "steps.long": ("sentineld.profile.steps", "LONG_STEPS_MAX"),
     "shim.access_step_forwards": ("sentineld/shim/op_accesses.py", "FORWARDS_MAX"),

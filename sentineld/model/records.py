@@ -104,3 +104,4 @@ class OpAccesses:
     step: int  # number of the step; -1: missing in the shim's message
     rows: Records  # OP_ACCESS_DTYPE
     names: Mapping[int, TensorName] = field(default_factory=dict)  # by address of the tensor
+    refused: int = 0  # number of rows that were not read, because there are too many; rows is empty

@@ -24,9 +24,10 @@ from sentineld.observe.received import EVENTFD, close_received, link, seals
 from sentineld.observe.residency_segment import ResidencySegment
 
 HELLO_FDS = 2  # control memfd, eventfd
-OP_ACCESSES_MAX = 1 << 18
-"""Maximum number of operator accesses (rows) that are read from one message. This many rows take
-6.5 MiB. The access step of a model with 10,000 tensors has about 50,000 rows."""
+OP_ACCESSES_MAX = 1 << 19
+"""Maximum number of operator accesses (rows) in one message. This many rows take 13 MiB. The access
+step of a model with 10,000 tensors has about 50,000 rows. If a message has more rows, none is read:
+the rows are sorted by time, so the first ones would look like a step without its end."""
 NAMES_MAX = 1 << 17
 NAME_CHARACTERS_MAX = 256
 
@@ -117,7 +118,8 @@ class ShimLink:
             self.residency = ResidencySegment(fd)
 
     def take_accesses(self, message: Message) -> OpAccesses:
-        """The operators' accesses in a message of type "accesses", at most OP_ACCESSES_MAX.
+        """The operators' accesses in a message of type "accesses"; without rows if there are more
+        than OP_ACCESSES_MAX.
 
         Raises FrameError if the message has no memfd.
         """
@@ -125,7 +127,9 @@ class ShimLink:
         with self._closing(fd):
             if seals(fd) is None:
                 raise FrameError("its file is not a memfd")
-            rows = min(os.fstat(fd).st_size // OP_ACCESS_DTYPE.itemsize, OP_ACCESSES_MAX)
+            rows = os.fstat(fd).st_size // OP_ACCESS_DTYPE.itemsize
+            refused = rows if rows > OP_ACCESSES_MAX else 0
+            rows -= refused
             # Use pread(), because the file position is shared with the shim and is at the file's
             # end.
             data = os.pread(fd, rows * OP_ACCESS_DTYPE.itemsize, 0) if rows else b""
@@ -135,6 +139,7 @@ class ShimLink:
             step=step if type(step) is int else -1,
             rows=np.frombuffer(data[:whole], OP_ACCESS_DTYPE),
             names=_names(message.get("names")),
+            refused=refused,
         )
 
     def set_flags(self, on: int = 0, off: int = 0) -> None:

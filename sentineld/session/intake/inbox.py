@@ -14,7 +14,7 @@ from sentineld.base.text import text_of
 from sentineld.control.frames import FrameError, Message
 from sentineld.model.protocol import Placement
 from sentineld.model.records import OpAccesses, TensorName
-from sentineld.observe.shim_link import ShimLink
+from sentineld.observe.shim_link import OP_ACCESSES_MAX, ShimLink
 from sentineld.session.intake.sampling import Observing
 from sentineld.session.intake.step_feed import require_plausible
 
@@ -114,6 +114,12 @@ class Inbox:
         except FrameError as error:
             self._log(logging.WARNING, f"sent operators' accesses that can't be used: {error}")
             return None
+        if accesses.refused:
+            self._log(
+                logging.WARNING,
+                f"reports {accesses.refused} accesses of operators in a step; they are not used,"
+                f" because they are more than {OP_ACCESSES_MAX}",
+            )
         require_plausible(accesses.rows)
         self.names = _kept_names(accesses.names)
         return accesses

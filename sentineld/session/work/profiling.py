@@ -23,7 +23,7 @@ from sentineld.model.protocol import Flag
 from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses, Records
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
-from sentineld.observe.shim_link import ShimLink
+from sentineld.observe.shim_link import OP_ACCESSES_MAX, ShimLink
 from sentineld.planner.turns import Turns
 from sentineld.profile.attribution import build_profile
 from sentineld.profile.fast_times import slow_shares, with_fast_times
@@ -274,6 +274,13 @@ class Profiling:
         elif time.monotonic() < self._deadline_s:
             return None
         if not len(pages.samples) and not len(ops):
+            if answer is not None and answer.refused:
+                raise SentinelError(
+                    "failed",
+                    f"the framework reports {answer.refused} accesses of operators in a step; the"
+                    f" limit is {OP_ACCESSES_MAX}",
+                    "modprobe sentinel, whose samples have no such limit, or use shorter steps",
+                )
             raise SentinelError(
                 "module-not-loaded",
                 "neither the module nor this torch's profiler reports accesses",

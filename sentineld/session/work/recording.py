@@ -26,7 +26,7 @@ from sentineld.model.records import (
     Records,
 )
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shim_link import ShimLink
+from sentineld.observe.shim_link import OP_ACCESSES_MAX, ShimLink
 from sentineld.profile.step_check import ADDRESS_MAX, recorded_completely
 from sentineld.profile.steps import Step, boundary_records, kept_records
 from sentineld.profile.trace import Trace
@@ -218,6 +218,11 @@ class Recording(Request[Trace]):
             return
         if ops is None:
             self._notes.append("the framework did not report its operators' accesses")
+        elif ops.refused:
+            self._notes.append(
+                f"the framework reports {ops.refused} accesses of operators; they are missing,"
+                f" because the limit is {OP_ACCESSES_MAX}"
+            )
         samples = self._samples(sampled)
         before = list(self._sampler.gathered)[-self._wanted :]
         mappings = self._mappings(samples)

@@ -18,8 +18,7 @@ import pytest
 from sentineld.control.frames import FrameError, FrameSocket, Message
 from sentineld.model import protocol
 from sentineld.model.records import OP_ACCESS_DTYPE, TensorName
-from sentineld.observe import shim_link
-from sentineld.observe.shim_link import ShimLink
+from sentineld.observe.shim_link import OP_ACCESSES_MAX, ShimLink
 from tests.unit.segment import Writer
 from tests.unit.waiting import PATIENCE_S
 
@@ -122,9 +121,16 @@ def test_only_a_memfd_is_read(peer: Peer, tmp_path: Path, kind: str) -> None:
     other.close()
 
 
-def test_accesses_are_limited(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shim_link, "OP_ACCESSES_MAX", 1)
-    assert len(peer.link.take_accesses(peer.say(ROWS.tobytes(), {"step": 7})).rows) == 1
+@pytest.mark.parametrize("more", [0, 1])
+def test_too_many_accesses_are_refused_as_a_whole(peer: Peer, more: int) -> None:
+    fd = os.memfd_create("accesses")
+    os.truncate(fd, (OP_ACCESSES_MAX + more) * ROWS.itemsize)
+    message = {"step": 7, "names": [[4096, "parameter", "a.weight"]]}
+    accesses = peer.link.take_accesses(peer.pass_on(fd, message))
+    os.close(fd)
+    assert len(accesses.rows) == (0 if more else OP_ACCESSES_MAX)
+    assert accesses.refused == (OP_ACCESSES_MAX + 1 if more else 0)
+    assert list(accesses.names) == [4096]
 
 
 def test_the_event_is_cleared_without_blocking_whatever_the_process_does(peer: Peer) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.model.records import TensorName
+from sentineld.model.records import OP_ACCESS_DTYPE, TensorName
+from sentineld.observe.shim_link import OP_ACCESSES_MAX
 from sentineld.session.intake import inbox as inbox_module
 from sentineld.session.intake.inbox import (
     LAYER_CHARACTERS_MAX,
@@ -73,6 +74,23 @@ def test_the_length_of_all_kept_names_is_limited(monkeypatch: pytest.MonkeyPatch
     assert list(take_names(rows)) == list(range(10))
     gradients: list[object] = [[1000 + at, "gradient", "a"] for at in range(100)]
     assert list(take_names(gradients + rows)) == list(range(10))
+
+
+def test_too_many_accesses_are_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    linked = Linked()
+    inbox = Inbox(linked.link, Observing(linked.link, 1024))
+    fd = os.memfd_create("accesses")
+    os.truncate(fd, (OP_ACCESSES_MAX + 1) * OP_ACCESS_DTYPE.itemsize)
+    message = {"type": "accesses", "step": 7, "names": []}
+    linked.shim.send(message, [fd])
+    os.close(fd)
+    linked.receive()
+    accesses = inbox.take(message)
+    assert accesses is not None
+    assert not len(accesses.rows)
+    assert f"reports {OP_ACCESSES_MAX + 1} accesses of operators" in caplog.text
+    assert f"more than {OP_ACCESSES_MAX}" in caplog.text
+    linked.close()
 
 
 def test_only_the_layout_that_was_sent_is_waited_for(inbox: Inbox) -> None:

@@ -11,16 +11,17 @@ from functools import partial
 import numpy as np
 import pytest
 
+from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.config import Config, TierOverrides
 from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
-from sentineld.model.records import SAMPLE_DTYPE, OpAccesses, Records
+from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses, Records
 from sentineld.model.tiers import Tiers
 from sentineld.observe import module
 from sentineld.observe.backend import Ranges, Target
 from sentineld.observe.module import MODULE, ModuleWatch
-from sentineld.observe.shim_link import ShimLink
+from sentineld.observe.shim_link import OP_ACCESSES_MAX, ShimLink
 from sentineld.observe.shim_only import SHIM_ONLY, NoWatch
 from sentineld.plan.layout_wire import WireLayout, unpack_layout
 from sentineld.profile.steps import Step, StepCutter, births, identical, sequence_digest
@@ -441,6 +442,20 @@ def test_a_second_step_of_another_shape_is_requested_again_a_limited_number_of_t
     assert planned is not None
     assert planned.charged is planned.profile
     assert profiled.asked() == (None, 0)
+    profiled.close()
+
+
+def test_a_step_with_too_many_accesses_cannot_be_planned_without_page_samples() -> None:
+    profiled = Profiled(Shapes())
+    profiled.tell(*steps_of(SMALL, 4))
+    layout, _ = profiled.asked()
+    assert layout is not None
+    (step,) = steps_of(SMALL, 1, tuple(layout.cuts.tolist()))
+    no_rows = np.empty(0, OP_ACCESS_DTYPE)
+    profiled.run.on_op_accesses(OpAccesses(step.number, no_rows, refused=OP_ACCESSES_MAX + 1))
+    with pytest.raises(SentinelError, match=f"the limit is {OP_ACCESSES_MAX}") as caught:
+        profiled.tell(step)
+    assert "modprobe sentinel" in caught.value.hint
     profiled.close()
 
 
