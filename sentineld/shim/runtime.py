@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from sentineld.shim.binding import bound_nodes
 from sentineld.shim.client import FAST_VARIABLE, BrokenPeerError, Client, Message
 from sentineld.shim.native import SHIM_VERSION, Native, PagingSettings, ShimUnavailableError
 from sentineld.shim.placed_rows import PlacedRows
+from sentineld.shim.say import say
 from sentineld.shim.selftest import HEAP_BASE_OFFSET, HEAP_BYTES_OFFSET, require_serving
 
 if TYPE_CHECKING:
@@ -43,11 +43,6 @@ that forks in each step can be profiled, too; the children then inherit the prof
 
 WELCOME_S = 5.0
 """Maximum time to wait for the daemon at the start of a process that has FAST_VARIABLE set."""
-
-
-def say(text: str) -> None:
-    """Print one line on stderr."""
-    print(f"sentineld.shim: {text}", file=sys.stderr, flush=True)
 
 
 def _threads() -> int:

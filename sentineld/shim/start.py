@@ -10,7 +10,8 @@ from types import ModuleType
 
 from sentineld.shim.client import Client
 from sentineld.shim.native import Native, ShimUnavailableError, library_path
-from sentineld.shim.runtime import Shim, say
+from sentineld.shim.runtime import Shim
+from sentineld.shim.say import say
 from sentineld.shim.selftest import require_interposed
 from sentineld.shim.torch_import import NAME, TorchImportHook
 

@@ -8,6 +8,7 @@ it shadows, if there is one.
 import importlib.util
 import os
 import sys
+from contextlib import suppress
 from importlib.machinery import PathFinder
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -16,7 +17,9 @@ sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir
 try:
     import sentineld.shim  # noqa: F401
 except ImportError as error:
-    print(f"sentineld.shim: running unmanaged: {error}", file=sys.stderr)
+    # Not by print(): if stderr does not take the line, the line must not stay in a buffer.
+    with suppress(OSError):
+        os.write(2, f"sentineld.shim: running unmanaged: {error}\n".encode(errors="replace"))
 
 spec = PathFinder.find_spec(__name__)
 if spec is not None and spec.loader is not None:

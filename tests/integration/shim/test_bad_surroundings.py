@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -65,4 +67,49 @@ def test_connects_once_the_socket_permits_it(tmp_path: Path) -> None:
     side.manage(daemon)
     check_losses(training)
     assert training.shim_lines() == []
+    daemon.close()
+
+
+CLOSED_PIPE = """
+import os, sys
+reading, writing = os.pipe()
+os.close(reading)
+os.dup2(writing, 2)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""Python script that runs a command with a stderr that nobody reads any more."""
+
+UNWRITABLE = {
+    "closed pipe": (sys.executable, "-c", CLOSED_PIPE),
+    "full disk": ("sh", "-c", 'exec "$0" "$@" 2>/dev/full'),
+    "none": ("sh", "-c", 'exec "$0" "$@" 2>&-'),
+}
+"""For each kind of stderr that takes no line, a command that runs another command with it."""
+
+
+@pytest.mark.parametrize("within", UNWRITABLE.values(), ids=UNWRITABLE)
+def test_a_line_at_the_start_that_stderr_does_not_take_changes_nothing(
+    within: Sequence[str],
+) -> None:
+    done = run(*THREE_STEPS, within=within, SENTINELD_SHIM_LIBRARY="/no/such/library.so")
+    assert (done.returncode, done.stdout) == (0, plain())
+
+
+def test_a_line_after_the_script_has_closed_stderr_changes_nothing() -> None:
+    code = f"import runpy, sys; sys.stderr.close(); sys.argv = {list(THREE_STEPS)}"
+    code += '; runpy.run_path(sys.argv[0], run_name="__main__")'
+    done = run("-c", code, SENTINELD_SHIM_LIBRARY="/no/such/library.so")
+    assert (done.returncode, done.stdout, done.stderr) == (0, plain(), "")
+
+
+@pytest.mark.parametrize("within", UNWRITABLE.values(), ids=UNWRITABLE)
+def test_a_line_between_steps_that_stderr_does_not_take_changes_nothing(
+    tmp_path: Path, within: Sequence[str]
+) -> None:
+    daemon = Daemon(tmp_path / "shim.sock", Within(*within))
+    training = start(daemon, tmp_path, "cnn")
+    daemon.send({"type": "refused", "error": "text"})
+    assert daemon.hung_up()
+    training.wait_losses(10)
+    check_losses(training)
     daemon.close()
