@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -58,12 +58,11 @@ class Layers:
     def register(self, root: torch.nn.Module) -> int:
         """Assign ids to root and all modules below it; returns root's id."""
         self._tensors.add_module(root)
-        for path, module in root.named_modules():
+        for path, module, is_leaf in _modules(root):
             if id(module) in self.by_module:
                 continue
             kind = (type(root).__name__, path, type(module).__name__)
-            layer = self._number(kind) if _is_leaf(module) else OUTSIDE_LAYER
-            self._remember(module, layer, kind)
+            self._remember(module, self._number(kind) if is_leaf else OUTSIDE_LAYER, kind)
         return self.by_module[id(root)]
 
     def _number(self, kind: _Kind) -> int:
@@ -108,10 +107,29 @@ class Layers:
         self.by_module[key] = layer
 
 
-def _is_leaf(module: torch.nn.Module) -> bool:
-    # The hooks report no boundaries inside a compiled module, so the compiled module counts as one
-    # layer.
-    return not module._modules or type(module).__name__ == "OptimizedModule"
+def _modules(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, bool]]:
+    """Yield (path, module, whether it is a leaf) of root and the modules below it, each once.
+
+    The order and the paths are those of root.named_modules(). That method is not used, because
+    classes override it, and because it fails if a module cannot be hashed.
+    """
+    seen: set[int] = set()
+    waiting = [("", root)]
+    while waiting:
+        path, module = waiting.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        prefix = f"{path}." if path else ""
+        try:
+            parts = list(module._modules.items())
+            below = [(f"{prefix}{n}", m) for n, m in parts if isinstance(m, torch.nn.Module)]
+        except Exception:
+            parts, below = [], []  # code of the module's class has failed
+        # The hooks report no boundaries inside a compiled module, so the compiled module counts as
+        # one layer.
+        yield path, module, not parts or type(module).__name__ == "OptimizedModule"
+        waiting += reversed(below)
 
 
 class Hooks:
@@ -121,6 +139,9 @@ class Hooks:
     recompiles when, for example, an empty dictionary in a cell gets its first entry. For an object,
     torch.compile guards only the attributes that traced code reads. A traced hook reads no
     attribute: it first calls is_compiling(), gets True and returns.
+
+    Modules and outputs can run the script's own code, such as __torch_function__ or a property. If
+    that code raises an exception, the forward's hook ends without a boundary.
     """
 
     def __init__(
@@ -162,34 +183,40 @@ class Hooks:
     def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling() or not self._layers.enabled:
             return
-        layer = self._ids.get(id(module))
-        if layer is None:
-            layer = self._layers.register(module)
-        if layer:
-            if self._layers.before_forward is not None:
-                self._layers.before_forward()
-            self._native.forward(layer)
+        try:
+            layer = self._ids.get(id(module))
+            if layer is None:
+                layer = self._layers.register(module)
+            if layer:
+                if self._layers.before_forward is not None:
+                    self._layers.before_forward()
+                self._native.forward(layer)
+        except Exception:
+            return  # see the class
 
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        if not self._layers.enabled:
-            if self._missing_steps.active:
-                self._missing_steps.after_forward(module, output)
-            return
-        layer = self._ids.get(id(module))
-        if not layer:
-            return
-        # -1: no backward pass is running. In a backward pass, a forward only recomputes a layer
-        # (activation checkpointing), and the end of this forward is not reported.
-        if self._graph_task() == -1:
-            self._native.forward_end()
-        node = grad_fn(output)
-        if node is not None:
-            hook = self._prehooks.get(layer)
-            if hook is None:
-                hook = self._prehooks[layer] = self._native.backward(layer)
-            node.register_prehook(hook)
+        try:
+            if not self._layers.enabled:
+                if self._missing_steps.active:
+                    self._missing_steps.after_forward(module, output)
+                return
+            layer = self._ids.get(id(module))
+            if not layer:
+                return
+            # -1: no backward pass is running. In a backward pass, a forward only recomputes a
+            # layer (activation checkpointing), and the end of this forward is not reported.
+            if self._graph_task() == -1:
+                self._native.forward_end()
+            node = grad_fn(output)
+            if node is not None:
+                hook = self._prehooks.get(layer)
+                if hook is None:
+                    hook = self._prehooks[layer] = self._native.backward(layer)
+                node.register_prehook(hook)
+        except Exception:
+            return  # see the class
 
     def _before_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():

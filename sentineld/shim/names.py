@@ -30,9 +30,10 @@ class Names:
     """Collects the outermost modules and the optimizers, and gives their tensors names."""
 
     def __init__(self) -> None:
-        # By id(module), in the order of add_module().
+        # By id(), because a class may make its objects unhashable; in the order of the calls of
+        # add_module() and add_optimizer().
         self._roots: dict[int, weakref.ref[torch.nn.Module]] = {}
-        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._optimizers: dict[int, weakref.ref[Any]] = {}
 
     def add_module(self, root: torch.nn.Module) -> None:
         """Add an outermost module; called at the module's first forward."""
@@ -41,7 +42,10 @@ class Names:
 
     def add_optimizer(self, optimizer: Any) -> None:
         """Add an optimizer; adding it again has no effect."""
-        self._optimizers.add(optimizer)
+        key = id(optimizer)
+        if key not in self._optimizers:
+            forget = self._optimizers.pop
+            self._optimizers[key] = weakref.ref(optimizer, lambda _: forget(key, None))
 
     def rows(self) -> list[Row]:
         """Return one row per storage of at least TENSOR_BYTES_MIN bytes; at most NAMES_MAX rows."""
@@ -67,10 +71,14 @@ class Names:
             root = reference()
             if root is None:
                 continue
-            for role, tensors in (
-                ("parameter", root.named_parameters()),
-                ("buffer", root.named_buffers()),
-            ):
+            try:
+                named = (
+                    ("parameter", list(root.named_parameters())),
+                    ("buffer", list(root.named_buffers())),
+                )
+            except Exception:
+                continue  # for example, a module in root cannot be hashed
+            for role, tensors in named:
                 for path, tensor in tensors:
                     if id(tensor) in names:
                         continue
@@ -81,7 +89,10 @@ class Names:
                     if role == "parameter" and tensor.grad is not None:
                         gradients.append((tensor.grad, "gradient", name))
         yield from gradients
-        for optimizer in list(self._optimizers):
+        for weak in list(self._optimizers.values()):
+            optimizer = weak()
+            if optimizer is None:
+                continue
             for parameter, state in list(optimizer.state.items()):
                 if not isinstance(state, dict):
                     continue

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import pytest
 
@@ -94,6 +96,72 @@ def test_layers_beyond_the_records_field_are_outside(monkeypatch: pytest.MonkeyP
     assert layers.by_module[id(model[1][0])] == OUTSIDE_LAYER
 
 
+def test_shared_modules_have_the_paths_of_named_modules() -> None:
+    layers, model, shared = Layers(Names()), net(), torch.nn.ReLU()
+    model.append(torch.nn.ModuleDict({"first": shared, "inner": net(), "second": shared}))
+    model.add_module("none", None)
+    model[1].append(shared)
+    layers.register(model)
+    leaves = [path for path, module in model.named_modules() if not module._modules]
+    assert layers.names == ["", *leaves]
+    assert list(layers.by_module) == [id(module) for module in model.modules()]
+
+
+@dataclass
+class Unhashable(torch.nn.Module):
+    """A data class that can be compared has no hash."""
+
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+class Refusing(torch.nn.Linear):
+    """Like torch.distributed.nn.RemoteModule."""
+
+    def named_modules(self, *_: Any, **__: Any) -> NoReturn:
+        raise ValueError("Method ``named_modules`` not supported for RemoteModule")
+
+
+class Hidden(torch.nn.Sequential):
+    """Its named_modules() omits the module itself."""
+
+    def named_modules(self, *arguments: Any, **named: Any) -> Any:
+        for module in self:
+            yield from module.named_modules(*arguments, **named)
+
+
+class Failing(torch.nn.Module):
+    """Code of this class fails whenever its modules are read."""
+
+    @property
+    def _modules(self) -> NoReturn:
+        raise RuntimeError
+
+    @_modules.setter
+    def _modules(self, value: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", [Unhashable, lambda: Refusing(2, 2), Failing])
+def test_no_code_of_a_module_prevents_its_registration(kind: Callable[[], Any]) -> None:
+    layers, model = Layers(Names()), kind()
+    assert layers.register(model) == 1
+    within = torch.nn.Sequential(torch.nn.Sequential(kind()))
+    assert layers.register(within) == OUTSIDE_LAYER
+    assert layers.names == ["", type(model).__name__, "0.0"]
+
+
+def test_a_module_that_hides_itself_is_registered() -> None:
+    layers, model = Layers(Names()), Hidden(torch.nn.Linear(2, 2))
+    assert layers.register(model) == OUTSIDE_LAYER
+    assert layers.names == ["", "0"]
+
+
 TRAINING = """
 from sentineld.shim.hooks import Hooks, Layers
 from sentineld.shim.names import Names
@@ -153,7 +221,7 @@ for _ in range(2):
     rows = op_times.ring_records(native, first)
     rows = rows[rows["event"] == Event.BOUNDARY]
     found["with loss"].append(rows["layer"].tolist())
-found["names"] = layers.names
+found["names"] = list(layers.names)
 
 import gc
 del optimizer
@@ -175,6 +243,37 @@ for mine.fails in (False, False, True, False, False):
     except ValueError:
         pass
     found["overridden"].append(len(ended) - before)
+
+from torch import nn
+from tests.unit.shim.test_hooks import Hidden, Refusing, Unhashable
+class Views(nn.Module):
+    "Returns a view whose grad_fn cannot be read, because its base has changed."
+    def forward(self, x):
+        base = x * 1
+        first, _ = base.view(2, -1).unbind()
+        base.mul_(2)
+        return first
+class UnhashableSGD(torch.optim.SGD):
+    def __eq__(self, other):
+        return self is other
+weight = nn.Parameter(torch.ones(64, 64))
+unhashable_optimizer = UnhashableSGD([weight], lr=0.1)
+found["odd"] = {}
+odd = {
+    "unhashable": lambda: Unhashable()(x),
+    "refusing": lambda: nn.Sequential(Refusing(64, 64))(x),
+    "hidden": lambda: Hidden(nn.Linear(64, 64))(x),
+    "views": lambda: Views()(x),
+    "optimizer": unhashable_optimizer.step,
+}
+for name, act in odd.items():
+    first = op_times.ring_head(native)
+    try: act()
+    except Exception as error: found["odd"][name] = repr(error)
+    else: found["odd"][name] = [kind for kind, _ in boundaries(first) if kind != "OUTSIDE"]
+layers.enabled = False
+try: Views()(x)
+except Exception as error: found["odd"]["disabled"] = repr(error)
 print(json.dumps(found))
 """
 
@@ -227,3 +326,12 @@ def test_a_module_created_in_each_step_has_the_same_boundaries_in_all_steps(
     loss = found["names"].index("CrossEntropyLoss")
     assert first.count(loss) == 2  # forward and backward
     assert found["names"] == ["", "0", "1", "2", "CrossEntropyLoss"]
+
+
+def test_no_code_of_a_module_output_or_optimizer_fails_because_of_the_hooks(
+    found: dict[str, Any],
+) -> None:
+    forwards = {kind: ["FORWARD"] for kind in ("unhashable", "refusing", "hidden", "views")}
+    odd = found["odd"]
+    assert odd.pop("optimizer")[0] == "OPTIMIZER"
+    assert odd == forwards

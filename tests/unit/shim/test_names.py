@@ -98,6 +98,25 @@ def test_a_deleted_model_and_its_optimizer_are_forgotten() -> None:
     assert names.rows() == []
 
 
+def test_a_model_or_optimizer_that_cannot_be_hashed_costs_no_other_its_names() -> None:
+    class Unhashable(Applied):
+        __hash__ = None  # type: ignore[assignment]
+
+    class UnhashableAdam(torch.optim.Adam):
+        __hash__ = None  # type: ignore[assignment]
+
+    odd, net, names = Unhashable(), Applied(), Names()
+    names.add_module(odd)
+    names.add_module(net)
+    optimizers = [trained(net, names), UnhashableAdam(odd.one.parameters())]
+    odd.one(torch.ones(WIDE)).sum().backward()
+    optimizers[1].step()
+    names.add_optimizer(optimizers[1])
+    found = {name for _, _, name in names.rows()}
+    assert {"one.weight", "mean", "two.weight exp_avg"} <= found
+    assert "a parameter outside of the modules exp_avg" in found
+
+
 def test_deleted_models_leave_nothing_behind() -> None:
     def references() -> int:
         gc.collect()
