@@ -276,7 +276,6 @@ class AccessStep:
         )
         with script.own():
             self._start()
-        script.give_way = self._give_way
 
     def _start(self) -> None:
         self._profiler.prepare_trace()
@@ -285,7 +284,11 @@ class AccessStep:
         self._loggers = QuietLoggers()
         try:
             self._profiler.start_trace()
+            self._script.give_way = self._give_way
         except BaseException:
+            # An interrupt (Ctrl+C) or an error may have come after torch had started the profiler.
+            with suppress(Exception):
+                self._profiler.stop_trace()
             self._loggers.restore()
             raise
 

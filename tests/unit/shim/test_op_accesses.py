@@ -42,6 +42,22 @@ EMPTY = """
 step = AccessStep(native, ScriptProfiler())
 try: step.finish()
 except RuntimeError as error: seen["nothing"] = str(error)
+profiled = torch._C._autograd._profiler_enabled
+former = torch.profiler.profile.add_metadata_json
+seen["not started"] = {}
+for error in (RuntimeError, KeyboardInterrupt):
+    def add_metadata_json(*_):
+        torch.profiler.profile.add_metadata_json = former
+        raise error
+    script = ScriptProfiler()
+    torch.profiler.profile.add_metadata_json = add_metadata_json
+    try: AccessStep(native, script)
+    except error: pass
+    found = [profiled(), script.give_way is None]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        a + b
+    found.append(sum(event.name == "aten::add" for event in profiler.events()))
+    seen["not started"][error.__name__] = found
 print(json.dumps(seen))
 """
 
@@ -104,3 +120,8 @@ def test_a_gather_reads_at_most_its_output(seen: dict[str, Any]) -> None:
 
 def test_a_step_without_tensors_is_an_error(seen: dict[str, Any]) -> None:
     assert seen["nothing"] == "the profiler's event tree has no tensors"
+
+
+def test_a_profiler_whose_start_fails_does_not_run_on(seen: dict[str, Any]) -> None:
+    after = [False, True, 1]  # profiled; no access step; additions that the next profiler has seen
+    assert seen["not started"] == {"RuntimeError": after, "KeyboardInterrupt": after}
