@@ -188,8 +188,10 @@ class Hooks:
             if layer is None:
                 layer = self._layers.register(module)
             if layer:
-                if self._layers.before_forward is not None:
-                    self._layers.before_forward()
+                # Read once: another thread may clear the attribute meanwhile.
+                before_forward = self._layers.before_forward
+                if before_forward is not None:
+                    before_forward()
                 self._native.forward(layer)
         except Exception:
             return  # see the class

@@ -15,7 +15,12 @@ from sentineld.shim.client import FAST_VARIABLE, BrokenPeerError, Client, Messag
 from sentineld.shim.native import SHIM_VERSION, Native, PagingSettings, ShimUnavailableError
 from sentineld.shim.placed_rows import PlacedRows
 from sentineld.shim.say import say
-from sentineld.shim.selftest import HEAP_BASE_OFFSET, HEAP_BYTES_OFFSET, require_serving
+from sentineld.shim.selftest import (
+    HEAP_BASE_OFFSET,
+    HEAP_BYTES_OFFSET,
+    STEP_OFFSET,
+    AllocatorCheck,
+)
 
 if TYPE_CHECKING:
     from sentineld.shim.hooks import Layers
@@ -23,10 +28,7 @@ if TYPE_CHECKING:
     from sentineld.shim.op_accesses import AccessStep
     from sentineld.shim.script_profiler import ScriptProfiler
 
-# Offsets in struct sentinel_control.
-LAYOUT_ID_OFFSET = 0xD0
-STEP_OFFSET = 0x90
-CURSOR_OFFSET = 0xA0
+LAYOUT_ID_OFFSET = 0xD0  # in struct sentinel_control
 REASON_CHARACTERS_MAX = 200
 LAYERS_BYTES_MAX = 4 << 20
 """Limit on the size of all layers' names in JSON. The daemon accepts messages up to 5 MiB."""
@@ -79,7 +81,7 @@ class Shim:
         self._access_steps_left = 0
         self._forked_access_steps = 0
         self._postponements_noted: set[str] = set()
-        self._allocates = True
+        self._allocator = AllocatorCheck(native)
         self._refusal_printed = False
         self._alive = True
         self._ending = threading.RLock()
@@ -136,22 +138,9 @@ class Shim:
         self._native.connected(False)
         say(f"unmanaged from here on: {reason}")
 
-    def _check_allocator(self) -> None:
-        """Check the allocator if the last step had no allocations but the step before it had some.
-
-        Raises:
-            ShimUnavailableError: torch's allocations bypass the shim.
-        """
-        if self._native.word(STEP_OFFSET) == 0:
-            return  # before the first step_begin(), allocations do not advance the cursor
-        allocated = self._native.word(CURSOR_OFFSET) > 0
-        if self._allocates and not allocated:
-            require_serving(self._native)
-        self._allocates = allocated
-
     def _between_steps(self) -> None:
         finished = self._end_access_step()
-        self._check_allocator()
+        self._allocator.step_ended()
         client = self._client
         if client.connected:
             client.flush()

@@ -61,8 +61,12 @@ class ScriptProfiler:
             self._own_thread = None
 
     def _before_fork(self) -> None:
-        if self.give_way is not None:
-            self.give_way(FORK)
+        self._make_way(FORK)
+
+    def _make_way(self, reason: str) -> None:
+        give_way = self.give_way  # read once: another thread may clear the attribute meanwhile
+        if give_way is not None:
+            give_way(reason)
 
     def _watched(self, function: Callable[..., Any], active: bool) -> Callable[..., Any]:
         """Wrap a function. active: whether a profiler of the script is active after its call."""
@@ -71,8 +75,8 @@ class ScriptProfiler:
         def watched(*args: Any, **kwargs: Any) -> Any:
             if self._own_thread == threading.get_ident():
                 return function(*args, **kwargs)
-            if active and self.give_way is not None:
-                self.give_way(OWN_PROFILER)
+            if active:
+                self._make_way(OWN_PROFILER)
             result = function(*args, **kwargs)
             self.active = active
             return result

@@ -144,8 +144,8 @@ def test_constants_copied_into_the_shim_equal_the_protocols() -> None:
     assert fields["small_bytes"][1] == selftest.SMALL_BYTES_OFFSET
     assert fields["heap_base"][1] == selftest.HEAP_BASE_OFFSET
     assert fields["heap_bytes"][1] == selftest.HEAP_BYTES_OFFSET
-    assert fields["cursor"][1] == runtime.CURSOR_OFFSET
+    assert fields["cursor"][1] == selftest.CURSOR_OFFSET
     assert fields["layout_id"][1] == runtime.LAYOUT_ID_OFFSET
-    assert fields["step"][1] == runtime.STEP_OFFSET
+    assert fields["step"][1] == selftest.STEP_OFFSET
     assert protocol.TENSOR_BYTES_MIN == selftest.TENSOR_BYTES
     assert native.SHIM_VERSION == protocol.SHIM_VERSION

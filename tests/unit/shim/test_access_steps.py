@@ -146,6 +146,20 @@ for _ in range(2):
 op_accesses.FORWARDS_MAX = former
 """
 
+FAKE = """
+from torch._subclasses.fake_tensor import FakeTensorMode
+step()
+with FakeTensorMode():
+    fake = torch.nn.Linear(64, 64)
+    shim.step_ended()
+    for _ in range(2):
+        fake(torch.ones(64, 64)).sum().backward()
+        shim.step_ended()
+all_found["fake"] = [shim.alive]
+step()
+all_found["fake"].append(shim.alive)
+"""
+
 INTERRUPTED = """
 pipes = [os.pipe() for _ in range(2)]
 def interrupt():
@@ -173,7 +187,9 @@ all_found["interrupted"] = found
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """The results of each script; all scripts run in one process."""
-    scripts = FORKS + FORKS_ALWAYS + VALIDATES + THREADS + ENDED_THREAD + ALWAYS + INTERRUPTED
+    scripts = (
+        FORKS + FORKS_ALWAYS + VALIDATES + THREADS + ENDED_THREAD + ALWAYS + FAKE + INTERRUPTED
+    )
     seen: dict[str, Any] = shimmed(TRAINING + scripts + "print(json.dumps(all_found))")
     return seen
 
@@ -225,6 +241,10 @@ def test_access_steps_are_repeated_a_limited_number_of_times_for_one_request(
     found: dict[str, Any],
 ) -> None:
     assert found["always"] == [[True, False, True, *[False] * 6]] * 2
+
+
+def test_steps_of_fake_tensors_do_not_count_as_another_allocator(found: dict[str, Any]) -> None:
+    assert found["fake"] == [True, True]
 
 
 def test_a_message_after_an_interrupt_gets_its_own_descriptor(found: dict[str, Any]) -> None:

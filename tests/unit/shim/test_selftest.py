@@ -53,3 +53,23 @@ print(json.dumps(native.word(SMALL_BYTES_OFFSET) - before))
 """
     )
     assert found == 0
+
+
+def test_the_first_step_without_an_allocation_checks_the_allocator() -> None:
+    found = shimmed(
+        CHECKS
+        + """
+from sentineld.shim.selftest import AllocatorCheck
+allocator = AllocatorCheck(native)
+problems = [problem(allocator.step_ended)]
+for serves, allocates in ((True, True), (True, False), (True, True), (False, False)):
+    native.step_begin()
+    if allocates:
+        torch.empty(4096)
+    native.step_end()
+    native.enable(serves)
+    problems.append(problem(allocator.step_ended))
+print(json.dumps(problems))
+"""
+    )
+    assert found == ["", "", "", "", "the script has replaced torch's allocator"]
