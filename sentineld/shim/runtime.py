@@ -103,6 +103,7 @@ class Shim:
         # Another thread of the parent may have held the old lock at the fork.
         self._ending = threading.RLock()
         self._client.close()
+        self._enable_layers()
 
     def step_ended(self) -> None:
         """End the step, exchange messages with the daemon, begin the next step. Raises nothing
@@ -113,6 +114,7 @@ class Shim:
 
     def _step_ended(self) -> None:
         if not self._alive:
+            self._enable_layers()
             return
         native = self._native
         native.step_end()
@@ -129,13 +131,22 @@ class Shim:
             self._client.close()
             native.connected(False)
             raise
-        self._layers.enabled = self._client.connected or native.word(LAYOUT_ID_OFFSET) != 0
+        self._enable_layers()
         native.step_begin()
 
+    def _enable_layers(self) -> None:
+        """Enable the hooks of the layers if they are needed: by the daemon, by a layout, or to end
+        an access step's profiler that still runs in its own thread."""
+        used = self._client.connected or self._native.word(LAYOUT_ID_OFFSET) != 0
+        profiled = self._script_profiler.give_way is not None
+        self._layers.enabled = (self._alive and used) or profiled
+
     def _give_up(self, reason: str) -> None:
+        """Stop managing the process. Call this between two steps."""
         self._alive = False
         self._client.close()
         self._native.connected(False)
+        self._native.detach()  # without a daemon, no other layout would ever replace this one
         say(f"unmanaged from here on: {reason}")
 
     def _between_steps(self) -> None:

@@ -33,7 +33,6 @@ TESTED_ELSEWHERE = {
     "session/plans/entering": "tests/integration/test_emulated.py",
     "session/work/trace_facts": "tests/integration/test_record.py",
     "shim/__main__": "tests/integration/shim/test_start.py",
-    "shim/runtime": "tests/integration/shim/test_bad_daemon.py",
 }
 """Modules that need a whole session, a training or a kernel, and the file that tests them."""
 
