@@ -70,7 +70,10 @@ class Client:
         if self._socket is not None or now < self._next_try:
             return False
         self._next_try = now + RETRY_SECONDS
-        attempt = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            attempt = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError:
+            return False  # the process has no free descriptor
         try:
             attempt.connect(self.path)
         except OSError:

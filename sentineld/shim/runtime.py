@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -42,6 +43,10 @@ FORKED_ACCESS_STEPS_MAX = 3
 """An access step ends early if the process forks. This is the maximum number of such access steps
 for one request of the daemon. The next access step continues in spite of forks, so that a training
 that forks in each step can be profiled, too; the children then inherit the profiler."""
+
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors after which the shim connects to the daemon again, because they may pass: for example, the
+process has too many open files."""
 
 WELCOME_S = 5.0
 """Maximum time to wait for the daemon at the start of a process that has FAST_VARIABLE set."""
@@ -87,9 +92,14 @@ class Shim:
         self._ending = threading.RLock()
         self._welcomed = False
         os.register_at_fork(after_in_child=self._after_fork)
-        self._connect()
-        if FAST_VARIABLE in os.environ:
-            self._await_welcome()
+        try:
+            self._connect()
+            if FAST_VARIABLE in os.environ:
+                self._await_welcome()
+        except OSError as error:
+            if error.errno not in SHORTAGES:
+                raise
+            self._disconnect()
 
     @property
     def alive(self) -> bool:
@@ -123,16 +133,22 @@ class Shim:
         except ShimUnavailableError as reason:
             self._give_up(str(reason))
         except Exception as error:
-            self._give_up(f"{type(error).__name__}: {error}")
+            if isinstance(error, OSError) and error.errno in SHORTAGES:
+                self._disconnect()
+            else:
+                self._give_up(f"{type(error).__name__}: {error}")
         except BaseException:
-            # After an interrupt (Ctrl+C), the script may go on. Close the connection: a message may
-            # have been sent only in part, and the descriptors of a lost message could be taken for
-            # those of a later one.
-            self._client.close()
-            native.connected(False)
+            self._disconnect()  # after an interrupt (Ctrl+C), the script may go on
             raise
         self._enable_layers()
         native.step_begin()
+
+    def _disconnect(self) -> None:
+        """Close the connection, if any; _connect() opens another one later. After an exception, the
+        old one is useless: a message may have been sent only in part, and the descriptors of a lost
+        message could be taken for those of a later one."""
+        self._client.close()
+        self._native.connected(False)
 
     def _enable_layers(self) -> None:
         """Enable the hooks of the layers if they are needed: by the daemon, by a layout, or to end
@@ -144,8 +160,7 @@ class Shim:
     def _give_up(self, reason: str) -> None:
         """Stop managing the process. Call this between two steps."""
         self._alive = False
-        self._client.close()
-        self._native.connected(False)
+        self._disconnect()
         self._native.detach()  # without a daemon, no other layout would ever replace this one
         say(f"unmanaged from here on: {reason}")
 

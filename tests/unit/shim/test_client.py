@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,24 @@ def test_no_reconnect_for_a_while_after_a_refusal(
         assert not shim.connect()
         now_s += 1
         assert shim.connect()
+
+
+def test_a_connection_is_made_once_a_descriptor_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0)
+    shim = Client(str(tmp_path / "shim.sock"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(shim.path)
+        listener.listen(1)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        try:
+            assert not shim.connect()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert shim.connect()
+        shim.close()
 
 
 def test_a_message_whose_descriptors_cannot_be_duplicated_leaves_none_open(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the shim leaves in a process that it no longer manages."""
+"""A process that the shim gives up, that forks, or that has no free descriptor for a while."""
 
 from __future__ import annotations
 
@@ -84,6 +84,54 @@ step()
 print(json.dumps([*found, len(forwards)]))
 """
 
+SHORTAGE = """
+import resource
+from contextlib import contextmanager
+from sentineld.shim.hooks import Layers
+from sentineld.shim.names import Names
+from sentineld.shim.script_profiler import ScriptProfiler
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+@contextmanager
+def no_free_descriptor():
+    # The descriptors 0 to 2 are in use. With a limit of 0, even poll() would fail.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try: yield
+    finally: resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+def reconnected():
+    "whether the shim calls again, and is managed: it answers a request"
+    global daemon
+    step()
+    if not select.select([listener], [], [], 0)[0]:
+        return False
+    daemon, _ = listener.accept()
+    return access_step() and bool(repeated()["counts"])
+found = {}
+found["access step"] = [access_step()]
+received()
+with no_free_descriptor():
+    step()
+found["access step"] += [shim.alive, reconnected()]
+daemon.close()
+with no_free_descriptor():
+    for _ in range(3): step()
+found["no daemon"] = [shim.alive, reconnected()]
+names = Names()
+with no_free_descriptor():
+    second = runtime.Shim(
+        native, client.Client(path), Layers(names), names, ScriptProfiler(), "2"
+    )
+found["start"] = [second.alive, bool(select.select([listener], [], [], 0)[0])]
+second.step_ended()
+found["start"].append(bool(select.select([listener], [], [], 0)[0]))
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def shortage() -> dict[str, list[bool]]:
+    found: dict[str, list[bool]] = shimmed(TRAINING + SHORTAGE)
+    return found
+
 
 def test_a_process_that_the_shim_gives_up_has_no_layout() -> None:
     found = shimmed(TRAINING + FORWARDS + LAYOUT)
@@ -100,3 +148,17 @@ def test_a_forked_child_reports_no_layers() -> None:
 def test_a_profiler_ends_in_its_own_thread_after_the_shim_has_given_up() -> None:
     begun, alive, before, after, forwards = shimmed(TRAINING + FORWARDS + PROFILED)
     assert (begun, alive, before, after, forwards) == (True, False, True, False, 0)
+
+
+@pytest.mark.parametrize(
+    ("moment", "expected"),
+    [
+        ("access step", [True, True, True]),
+        ("no daemon", [True, True]),
+        ("start", [True, False, True]),
+    ],
+)
+def test_a_process_without_a_free_descriptor_can_be_managed_later(
+    shortage: dict[str, list[bool]], moment: str, expected: list[bool]
+) -> None:
+    assert shortage[moment] == expected
