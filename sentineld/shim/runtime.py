@@ -16,12 +16,7 @@ from sentineld.shim.client import FAST_VARIABLE, BrokenPeerError, Client, Messag
 from sentineld.shim.native import SHIM_VERSION, Native, PagingSettings, ShimUnavailableError
 from sentineld.shim.placed_rows import PlacedRows
 from sentineld.shim.say import say
-from sentineld.shim.selftest import (
-    HEAP_BASE_OFFSET,
-    HEAP_BYTES_OFFSET,
-    STEP_OFFSET,
-    AllocatorCheck,
-)
+from sentineld.shim.selftest import STEP_OFFSET, AllocatorCheck
 
 if TYPE_CHECKING:
     from sentineld.shim.hooks import Layers
@@ -251,7 +246,9 @@ class Shim:
             elif kind == "layout":
                 self._apply_layout(message)
             elif kind == "watch_writes":
-                self._offer_writes()
+                from sentineld.shim.writes import offer_writes
+
+                offer_writes(self._native, self._client)
             elif kind == "profile_ops":
                 self._access_requested = True
                 self._access_steps_left = ACCESS_STEPS_MAX
@@ -309,24 +306,6 @@ class Shim:
             for name in ("file_bytes", "file_bytes_max", "budget_pages")
         )
         return self._native.paging(PagingSettings(file, file_bytes, most, wake, budget))
-
-    def _offer_writes(self) -> None:
-        """Send the daemon the descriptors through which it can track writes to the heap."""
-        from sentineld.shim.writes import open_write_watch
-
-        heap = (self._native.word(HEAP_BASE_OFFSET), self._native.word(HEAP_BYTES_OFFSET))
-        try:
-            way, fds = open_write_watch(*heap)
-        except OSError as error:
-            self._client.send({"type": "writes", "way": "", "error": str(error)})
-            return
-        try:
-            self._client.send({"type": "writes", "way": way}, fds)
-        finally:
-            # Close this process's copies, so that only the daemon has the descriptors. The write
-            # protection then ends when the daemon closes its copies or exits.
-            for fd in fds:
-                os.close(fd)
 
     def _begin_access_step(self) -> None:
         from sentineld.shim.op_accesses import AccessStep

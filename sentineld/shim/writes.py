@@ -16,6 +16,10 @@ import os
 import platform
 import struct
 
+from sentineld.shim.client import Client
+from sentineld.shim.native import Native
+from sentineld.shim.selftest import HEAP_BASE_OFFSET, HEAP_BYTES_OFFSET
+
 SCAN = "pagemap-scan"
 SOFT_DIRTY = "soft-dirty"
 
@@ -70,3 +74,21 @@ def open_write_watch(start: int, length_bytes: int) -> tuple[str, tuple[int, int
     except BaseException:
         os.close(pagemap_fd)
         raise
+
+
+def offer_writes(native: Native, client: Client) -> None:
+    """Send the daemon the descriptors through which it can track writes to the heap. Raises OSError
+    if they cannot be sent."""
+    heap = (native.word(HEAP_BASE_OFFSET), native.word(HEAP_BYTES_OFFSET))
+    try:
+        way, fds = open_write_watch(*heap)
+    except OSError as error:
+        client.send({"type": "writes", "way": "", "error": str(error)})
+        return
+    try:
+        client.send({"type": "writes", "way": way}, fds)
+    finally:
+        # Close this process's copies, so that only the daemon has the descriptors. The write
+        # protection then ends when the daemon closes its copies or exits.
+        for fd in fds:
+            os.close(fd)
