@@ -27,21 +27,22 @@ class Calls:
     """
 
     def __init__(self) -> None:
-        # For each optimizer: number of nested calls, and whether the last event was an end.
-        self._calls: weakref.WeakKeyDictionary[object, tuple[int, bool]]
-        self._calls = weakref.WeakKeyDictionary()
+        # id of an optimizer in a call -> number of nested calls, and whether the last event was an
+        # end.
+        self._calls: dict[int, tuple[int, bool]] = {}
 
     def begin(self, optimizer: object) -> None:
         """Record that a call of optimizer.step() begins."""
-        depth, ended = self._calls.get(optimizer, (0, False))
+        depth, ended = self._calls.get(id(optimizer), (0, False))
         # torch reports no end of a call that raises an error. If a call begins after an end, any
         # calls that seem to be still open have probably raised one.
-        self._calls[optimizer] = (1 if ended else depth + 1, False)
+        self._calls[id(optimizer)] = (1 if ended else depth + 1, False)
 
     def end(self, optimizer: object) -> bool:
         """Record that a call of optimizer.step() ends; returns whether it is the outermost one."""
-        depth, _ = self._calls.get(optimizer, (0, False))
-        self._calls[optimizer] = (max(depth - 1, 0), True)
+        depth, _ = self._calls.pop(id(optimizer), (0, False))
+        if depth > 1:
+            self._calls[id(optimizer)] = (depth - 1, True)
         return depth == 1
 
 
