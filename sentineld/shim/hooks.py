@@ -43,7 +43,8 @@ class Layers:
         """tensors: gets each root module from register(), to name the module's tensors."""
         self._tensors = tensors
         self.enabled = False
-        """Whether forward and backward boundaries are reported; changes only between steps."""
+        """Whether forward and backward boundaries are reported; changes between steps and in forked
+        children."""
         self.before_forward: Callable[[], None] | None = None
         """Called before each forward of a layer while an access step's profiler runs; else None."""
         self.names = [""]
