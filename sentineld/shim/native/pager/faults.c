@@ -218,8 +218,10 @@ static void serve(struct pager *pager, uintptr_t address)
 		pager->repeats++;
 		return;
 	}
+	/* provide() can evict the page after it has given it a frame. So set this before: set_state() ends
+	   it at each of these changes. */
+	range->awaited[page] = 1;
 	provide(pager, range, page);
-	range->awaited[page] = range->state[page] != PAGE_IN;
 }
 
 static uint64_t now_ns(void)

@@ -4,9 +4,11 @@ freed later, at the latest when the page is accessed."""
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Callable
 
-from tests.unit.shim.paged import PAGE, Paged
+from tests.unit.shim.paged import PAGE, PATIENCE_S, Paged
 from tests.unit.shim.pager.conftest import BUDGET, PAGES
 
 
@@ -80,3 +82,33 @@ def test_born_pages_may_be_dropped_before_they_have_frames(start: Callable[..., 
     assert paged.evict(2 * BUDGET, 1) == 1
     paged.settle()
     assert paged.fetch(2 * BUDGET, 1) == 1
+
+
+def test_a_page_can_be_accessed_that_is_evicted_as_soon_as_it_is_born(
+    start: Callable[..., Paged],
+) -> None:
+    """A fault on a page that is planned to be in the file also gives frames to the pages behind it.
+    To make room for the next ones, it evicts the first of these pages again."""
+    first, pages, budget = 300, 900, 556
+    paged = start(first + pages, budget, file_pages=3 * (first + pages))
+    paged.born(0, first)
+    paged.fill(0, first, 1)
+    paged.born_out(first, pages)
+    paged.born(first, pages)
+
+    def access(page: int) -> None:
+        address = ctypes.c_void_p(paged.words[page].ctypes.data)
+        ctypes.CDLL(None).memset(address, 1, ctypes.c_size_t(8))
+
+    def run() -> None:
+        access(first)
+        paged.settle()
+        for page in range(first, first + pages):
+            access(page)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    ended = not thread.is_alive()
+    paged.dropped(first, pages)  # wakes the thread if it still waits
+    assert ended
