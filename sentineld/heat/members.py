@@ -31,11 +31,12 @@ cgroup with very many descendants. This limit lengthens the interval even beyond
 _UNREADABLE = (ValueError, IndexError)
 """Errors of the code that reads files in /proc. A group's session must not end because of such an
 error with one process: another user may own the process."""
-RETRY_S = 10.0
-"""Interval at which the session tries again to manage the processes that were left out."""
+RETRY_S, RETRY_S_MAX = 10.0, 100.0
+"""Limits on the interval at which the session tries again to manage the processes that were left
+out."""
 RETRY_SHARE = 0.005
 """Limit on the CPU time of these attempts, as a share of one core. If they take long, this limit
-lengthens the interval."""
+lengthens the interval, up to RETRY_S_MAX."""
 
 
 class Members:
@@ -167,7 +168,7 @@ class Members:
         joining_s = time.thread_time() - began_s
         now_s = time.monotonic()
         if retried is not None:
-            self._retry_s = now_s + max(RETRY_S, retrying_s / RETRY_SHARE)
+            self._retry_s = now_s + min(max(RETRY_S, retrying_s / RETRY_SHARE), RETRY_S_MAX)
         interval_s = max(
             LOOK_S, min(listing_s / LOOK_SHARE, LOOK_S_MAX), listing_s / LOOK_SHARE_MAX
         )
@@ -229,7 +230,7 @@ class Members:
         member.close()
 
     def leave_out(self, pid: int, reason: str) -> None:
-        """Stop managing a process, and leave it out for up to RETRY_S."""
+        """Stop managing a process, and leave it out until the next retry (RETRY_S)."""
         member = self._by_pid.get(pid)
         if member is not None:
             self.lose(member)

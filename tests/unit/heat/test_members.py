@@ -14,7 +14,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.heat import members as module
 from sentineld.heat import quota as quota_module
 from sentineld.heat import target as target_module
-from sentineld.heat.members import Members
+from sentineld.heat.members import RETRY_S_MAX, Members
 from sentineld.heat.memory import SessionMemory
 from sentineld.heat.quota import Quota
 from sentineld.heat.spans import SPAN_PAGES, SPANS
@@ -367,13 +367,14 @@ def test_attempts_to_open_a_process_again_take_a_limited_share_of_the_time(
     clock.listing_s, clock.opening_s = 0.001, 1
     clock.target.found = [*sleepers[:2], os.getpid()]
     members = Members(clock.target, ME)
-    attempts = 0
-    for _ in range(100):
+    attempts = []
+    for look in range(100):
         before_s = clock.cpu_s
         clock.look(members, 1.5)
-        attempts += clock.cpu_s - before_s > 0.5
+        attempts += [look] if clock.cpu_s - before_s > 0.5 else []
     assert members.left_out == 1
-    assert attempts == 1
+    assert len(attempts) == 2
+    assert attempts[1] - attempts[0] == pytest.approx(RETRY_S_MAX / 1.5, abs=1)
     members.close()
 
 
