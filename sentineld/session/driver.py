@@ -73,6 +73,7 @@ class Driver:
         self._inbox = Inbox(link, self.observing)
         self._feed = StepFeed(link.segment)
         self._profiling: Profiling | None = None
+        self._request_step = 0  # the process's step when the last request began
         self._requests = Requests(link, machine, self.observing.exact_sampling)
         self.following = Following(link, machine, self._inbox, on_mover_exit)
         self.attachment = Attachment(link, machine, states, self.lifecycle, self.following)
@@ -295,9 +296,12 @@ class Driver:
         if managed is None or self.lifecycle.state is not State.MANAGED:
             raise self.not_yet("can't be metered")
         self.require_own()
-        metering = self._requests.meter(managed, self.following.tiers, steps)
-        self.following.stop_recording()
-        self._begin_recording()
+        try:
+            metering = self._requests.meter(managed, self.following.tiers, steps)
+        except BaseException:
+            self.observing.end_sampling()
+            raise
+        self._begin_request()
         return metering
 
     def record(self, steps: int) -> Request[Trace]:
@@ -311,8 +315,7 @@ class Driver:
         recording = self._requests.record(managed, self._inbox, steps)
         if managed is None:
             self.lifecycle.enter(State.REGISTERED, "it is being recorded")
-        self.following.stop_recording()
-        self._begin_recording()
+        self._begin_request()
         return recording
 
     def cancel(self, request: Request[Any]) -> None:
@@ -324,11 +327,18 @@ class Driver:
         if self.following.managed is not None:
             self.attachment.settle()
 
+    def _begin_request(self) -> None:
+        self._request_step = self._link.segment.words().step
+        self.following.stop_recording()
+        self._begin_recording()
+
     def _request_ended(self, request: Request[Any]) -> None:
         """Release what the session needs only for requests."""
         if self.following.managed is None:
             self.unmanage(request.outcome)
-        else:
+        elif self._link.segment.words().step > self._request_step:
+            # If no step has begun since the request, the process has not read the messages of this
+            # request. So do not send another one: the next request can use the same sampling.
             self.observing.end_sampling()
 
     # State transitions.

@@ -78,9 +78,12 @@ class Divergence:
 
     def look(self, words: ShimWords) -> Verdict:
         """Check the current control words."""
-        # Without this condition, the looks would accumulate while the training is idle.
+        # Keep the last look at each step. If all looks were kept, they would accumulate while the
+        # training is idle.
         if words.step > self._looks[-1][0]:
             self._looks.append((words.step, words.diverged_steps))
+        elif words.step == self._looks[-1][0] and len(self._looks) > 1:
+            self._looks[-1] = (words.step, words.diverged_steps)
         while len(self._looks) > 2 and words.step - self._looks[1][0] >= WINDOW_STEPS:
             self._looks.popleft()
         steps = words.step - self._looks[0][0]

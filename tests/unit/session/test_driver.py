@@ -59,6 +59,10 @@ def test_the_module_is_detached_when_a_request_ends(
     assert log.periods == [0]
     managed.driver.cancel(recording)
     assert managed.driver.lifecycle.state == "managed"
+    assert log.periods == [0]  # the next request can use it: no step has begun
+    recording = managed.driver.record(1)
+    managed.linked.set(step=11, position=11 << 32)
+    managed.driver.cancel(recording)
     assert log.periods == [0, "closed"]
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ import pytest
 
 from sentineld.observe.pidfd import start_time_ticks
 from sentineld.plan.division import Terms
+from sentineld.session import state
 from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.state import Nodes, Saved, StateFiles
 from tests.unit.descriptors import no_descriptors
@@ -241,12 +243,22 @@ def test_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
 
 
 def test_files_are_kept_if_no_descriptor_is_free_to_look_for_their_processes(
-    states: StateFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    states: StateFiles,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     states.attached(NAME, SAVED)
     with no_descriptors():
         states.prune()
     assert "can't be removed" in caplog.text
+    assert files(tmp_path) == {f"{NAME}.json"}
+
+    def exhausted(pid: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(state, "start_time_ticks", exhausted)
+    states.prune()
     assert files(tmp_path) == {f"{NAME}.json"}
 
 
