@@ -18,6 +18,11 @@ WINDOW_S = 0.5
 """Length of a window, the period in which a scan watches the sampled pages. A page counts as used
 if it is accessed at least once in a window."""
 
+REREAD_S = 2.0
+"""While the thread waits for DAMON, it reads the pages' frames again at this interval, because they
+may have changed. It does not read them while it has DAMON: a process can keep its address space
+locked, and then the read would stop all sessions that use DAMON."""
+
 
 class Look(NamedTuple):
     """The result of a window."""
@@ -38,13 +43,14 @@ class Looking:
         self._since_s: float | None = None
         """Since when the session has been waiting for DAMON; None after a window."""
         self._in_window = False
+        self._ended = False
 
     def begin(self, frames: Callable[[], Integers], count: int, wait_s: float) -> None:
         """Begin to watch pages as soon as no other session uses DAMON.
 
-        frames: reads the pages' frame numbers, (count,); 0 if a frame is not known. It is called
-            from another thread when DAMON is free. wait_s: time limit for waiting for DAMON; after
-            it, the result has the problem "busy".
+        frames: reads the pages' frame numbers, (count,); 0 if a frame is not known. Another thread
+            calls it, before it waits for DAMON and again every REREAD_S seconds of the wait.
+        wait_s: time limit for waiting for DAMON; after it, the result has the problem "busy".
         """
         if self._since_s is None:
             self._since_s = time.monotonic()
@@ -69,30 +75,46 @@ class Looking:
     @property
     def busy(self) -> bool:
         """Whether a window has begun whose result has not been taken yet. False while the thread
-        waits for DAMON: if the session ends then, no window begins, because the pages' frames are
-        not known any more."""
+        waits for DAMON."""
         return self._job is not None and self._in_window
+
+    def end(self) -> None:
+        """Begin no window any more, because the session has ended."""
+        self._ended = True
 
     def _watch(
         self, frames: Callable[[], Integers], wait_s: float, since_s: float
     ) -> tuple[Mask, float]:
-        began_s = time.thread_time()
-        accessed = np.zeros(self._count, np.bool_)
-        known = np.zeros(self._count, np.bool_)
+        began_s, until_s = time.thread_time(), time.monotonic() + wait_s
+        found = frames()
+        if self._count and not found.any():
+            raise SentinelError(
+                "not-permitted",
+                "the daemon may not read page frame numbers",
+                "give the daemon CAP_SYS_ADMIN",
+            )
+        while True:
+            known = found > 0
+            accessed = np.zeros(self._count, np.bool_)
+            try:
+                accessed[known] = self._window(found[known], until_s, since_s)
+            except SentinelError as error:
+                if error.code != "busy" or self._ended or time.monotonic() >= until_s:
+                    raise
+                found = frames()
+            else:
+                return accessed, time.thread_time() - began_s
 
-        def read() -> Integers:
+    def _window(self, frames: Integers, until_s: float, since_s: float) -> Mask:
+        """Wait for DAMON, up to REREAD_S, and watch the frames. Raises SentinelError("busy")."""
+
+        def ready() -> Integers:
             self._in_window = True
-            found = frames()
-            known[:] = found > 0
-            if not known.any():
-                raise SentinelError(
-                    "not-permitted",
-                    "the daemon may not read page frame numbers",
-                    "give the daemon CAP_SYS_ADMIN",
-                )
-            return found[known]
+            if self._ended:
+                raise SentinelError("busy", "the session has ended")
+            return frames
 
-        if self._count:
-            found = accessed_frames(read, WINDOW_S, wait_s=wait_s, since_s=since_s)
-            accessed[known] = found
-        return accessed, time.thread_time() - began_s
+        if not len(frames):
+            return np.zeros(0, np.bool_)
+        wait_s = min(max(until_s - time.monotonic(), 0.0), REREAD_S)
+        return accessed_frames(ready, WINDOW_S, wait_s=wait_s, since_s=since_s)

@@ -226,6 +226,7 @@ class HeatSession:
             return
         self.status = Status(State.ENDED, reason)
         self._machine.release_budget(self)
+        self._looking.end()
         while self._looking.busy and self._looking.result() is None:
             time.sleep(TURN_S)  # another session may use DAMON only after the window
         self._members.close()

@@ -44,8 +44,8 @@ def accessed_frames(
 ) -> Mask:
     """Watch page frames for window_s seconds (a window); returns whether each of them was accessed.
 
-    frames: returns the numbers of the page frames, (F,). It is called when DAMON is free, because
-        the pages may change their frames during the wait. Its errors are passed on.
+    frames: returns the numbers of the page frames, (F,). It is called when the wait is over, while
+        no other session can use DAMON, so it must not block. Its errors are passed on.
     wait_s, since_s: see Kdamond.
 
     Blocks for one to two windows after the wait. Raises SentinelError; the code is "busy" if

@@ -77,11 +77,12 @@ class _Queue:
             self._changed.wait_for(
                 lambda: mine() or self._holder == operations == ADDRESSES, wait_s
             )
-            got = mine()
+            got, first = mine(), min(self._waiting) == ticket
             if got:
                 self._holder = operations
             self._waiting.remove(ticket)
-            self._changed.notify_all()
+            if first:  # otherwise, nothing has changed for the other threads
+                self._changed.notify_all()
         return got
 
     def release(self) -> None:

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import numpy as np
 import pytest
 
+from sentineld.heat import looking as heat_looking
 from sentineld.heat.looking import Look, Looking
 from sentineld.model.arrays import Integers
+from sentineld.observe import kdamond
 from sentineld.observe.accessed_frames import frames_problem
 from sentineld.observe.kdamond import FRAMES, Kdamond
-from tests.unit.waiting import wait
+from tests.unit.waiting import PATIENCE_S, wait
 
 usable = pytest.mark.skipif(
     os.geteuid() != 0 or frames_problem() is not None,
@@ -40,26 +43,59 @@ def test_without_pages_there_is_nothing_to_watch() -> None:
 
 
 @usable
-def test_frames_are_read_when_damon_is_free() -> None:
-    other = Kdamond(FRAMES, os.getpid())
-    opened = True
+def test_damon_is_free_while_frames_are_read() -> None:
+    """A process can keep its address space locked, so the read of its frames may last for ever."""
+    reads, unlocked = threading.Event(), threading.Event()
 
     def frames() -> Integers:
-        assert not opened
+        reads.set()
+        assert unlocked.wait(PATIENCE_S)
         return np.array([1, 0])
 
     looking = Looking("look-test")
+    looking.begin(frames, 2, 60.0)
+    assert reads.wait(PATIENCE_S)
     try:
-        looking.begin(frames, 2, 60.0)
-        assert looking.result() is None
+        Kdamond(FRAMES, os.getpid()).close()
         assert not looking.busy
     finally:
-        opened = False
-        other.close()
+        unlocked.set()
+    wait(lambda: looking.busy)
     look = result(looking)
     assert look.problem is None
     assert len(look.accessed) == 2
     assert not looking.busy
+
+
+@usable
+def test_frames_are_read_again_while_another_session_uses_damon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heat_looking, "REREAD_S", 0.01)
+    read: list[int] = []
+
+    def frames() -> Integers:
+        read.append(1)
+        return np.array([1])
+
+    other, looking = Kdamond(FRAMES, os.getpid()), Looking("look-test")
+    try:
+        looking.begin(frames, 1, 60.0)
+        wait(lambda: len(read) >= 3)
+        assert looking.result() is None
+        assert not looking.busy
+    finally:
+        other.close()
+    assert result(looking).problem is None
+
+
+@usable
+def test_hidden_frames_are_reported() -> None:
+    looking = Looking("look-test")
+    looking.begin(lambda: np.zeros(1, np.int64), 1, 60.0)
+    problem = result(looking).problem
+    assert problem is not None
+    assert problem.code == "not-permitted"
 
 
 @usable
@@ -79,10 +115,12 @@ def test_the_wait_for_damon_is_limited() -> None:
 def test_a_session_that_ends_while_it_waits_takes_no_window() -> None:
     other = Kdamond(FRAMES, os.getpid())
     looking = Looking("look-test")
-    looking.begin(lambda: np.zeros(1, np.int64), 1, 60.0)  # the frames of a closed process
+    looking.begin(lambda: np.array([1]), 1, 60.0)
+    wait(lambda: bool(kdamond._in_use._waiting))
+    looking.end()
     assert not looking.busy
     other.close()
     look = result(looking)
     assert look.problem is not None
-    assert look.problem.code == "not-permitted"
+    assert look.problem.message == "the session has ended"
     Kdamond(FRAMES, os.getpid()).close()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from sentineld.base.background import Background
 from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Integers, Mask
 from sentineld.model.records import PAGE_BYTES
+from sentineld.observe import kdamond
 from sentineld.observe.accessed_frames import accessed_frames, frames_problem
 from sentineld.observe.anonymous import AnonymousPages
 from sentineld.observe.kdamond import FRAMES, Kdamond, Sampling
@@ -91,9 +91,9 @@ def test_the_session_that_has_waited_longest_is_next() -> None:
         return Background(name, lambda: accessed_frames(frames, 0.01, wait_s=60, since_s=since_s))
 
     waiting = [session("new", 20.0)]
-    time.sleep(0.1)
+    wait(lambda: len(kdamond._in_use._waiting) == 1)
     waiting.append(session("old", 10.0))
-    time.sleep(0.1)
+    wait(lambda: len(kdamond._in_use._waiting) == 2)
     first.close()
     wait(lambda: all(one.done() for one in waiting))
     assert order == ["old", "new"]

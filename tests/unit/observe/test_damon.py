@@ -145,10 +145,10 @@ def test_a_window_of_policy_temperature_does_not_make_damon_unusable(
     window = Kdamond(FRAMES, os.getpid(), kdamonds)
     window.start([(0, 4096)], SAMPLING)
     end = threading.Timer(0.5, window.close)
-    end.start()
     try:
         problem = usable(kdamonds, operations=FRAMES)
         statuses = backends.survey()
+        end.start()
         chosen, watch = backends.open_best(Target(os.getpid()))
     finally:
         end.join()
