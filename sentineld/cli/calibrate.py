@@ -139,7 +139,7 @@ def calibrate(
     with Progress("measuring") as progress:
         found = measured(config, size_bytes, threads or threads_allowed(), progress.say)
     if not dry_run:
-        write(found.toml(), output)
+        write(found.toml(), output, mode=0o644 if output == OUTPUT else None)
     if as_json:
         print_json(
             {
@@ -239,12 +239,19 @@ def check_ours(file: Path) -> None:
         )
 
 
-def write(text: str, file: Path) -> None:
-    """Write the file atomically. Raises SentinelError."""
+def write(text: str, file: Path, mode: int | None = None) -> None:
+    """Write the file atomically. mode: its permissions, and those of a new folder, which can also
+    be searched; None: as the umask says. All users read the daemon's configuration. Raises
+    SentinelError."""
     temporary = file.with_name(f".{file.name}.part")
     try:
+        new = not file.parent.exists()
         file.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text)
+        if mode is not None:
+            temporary.chmod(mode)
+            if new:
+                file.parent.chmod(mode | 0o111)
         temporary.replace(file)
     except OSError as error:
         raise SentinelError(

@@ -101,7 +101,7 @@ def detach(
     To detach a process tree, give the PID of its root. If the root has exited and another process
     has its PID, give the PID that `sentinelctl status` shows for the tree.
     """
-    session = daemon.ask("detach", **target_arguments(pid, cgroup, unit))
+    session = daemon.ask_long("detach", **target_arguments(pid, cgroup, unit))
     if as_json:
         print_json({"session": session})
     else:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -67,7 +68,7 @@ class Progress:
             return
         while True:
             line = f"{self._line()}, {time.monotonic() - began_s:.0f} s"
-            columns = shutil.get_terminal_size().columns
+            columns = _columns()
             click.echo(ERASE_LINE + line[: columns - 1], err=True, nl=False)
             if self._ended.wait(REFRESH_S):
                 click.echo(ERASE_LINE, err=True, nl=False)
@@ -79,6 +80,14 @@ class Progress:
         except SentinelError:
             detail = ""
         return f"{self._text}: {detail}" if detail else self._text
+
+
+def _columns() -> int:
+    """Width of the terminal that stderr is."""
+    columns = 0
+    with contextlib.suppress(OSError, ValueError):
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    return columns or shutil.get_terminal_size().columns
 
 
 def session_progress(text: str, daemon: Daemon, pid: int) -> Progress:

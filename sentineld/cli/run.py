@@ -95,6 +95,7 @@ class Launch:
         self._wanted = wanted
         self._prefix = prefix
         self._tried: set[int] = set()
+        self._steps: dict[int, int] = {}  # by pid, as last read
         self._said: set[str] = set()
         self._reports: dict[int, ProcessReport] = {}
 
@@ -135,14 +136,26 @@ class Launch:
                     if session["step"] == 0 or not descends(pid, root):
                         continue
                     self._reports[pid] = ProcessReport()
+                if session["step"] < self._steps.get(pid, 0):
+                    self._tried.discard(pid)  # exec(): the process runs another program
+                self._steps[pid] = session["step"]
                 line = self._reports[pid].update(session, status.get("time_ns", 0))
                 if line is not None:
                     say(line)
-                if session["state"] == "registered" and pid not in self._tried:
-                    self._tried.add(pid)
-                    self._daemon.ask("attach", pid=pid, **self._wanted)
+                if session["state"] == "registered" and session["step"] and pid not in self._tried:
+                    self._attach(pid)
         except SentinelError as error:
             self._warn(error)
+
+    def _attach(self, pid: int) -> None:
+        """Attach a process once, or again if the daemon ended before it answered."""
+        self._tried.add(pid)
+        try:
+            self._daemon.ask("attach", pid=pid, **self._wanted)
+        except SentinelError as error:
+            if error.code == "daemon-unreachable":
+                self._tried.discard(pid)
+            raise
 
     def _warn(self, error: SentinelError) -> None:
         text = str(error)

@@ -111,7 +111,7 @@ def save_trace(trace: Trace, path: Path) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-            raise SentinelError("failed", f"{path} is not a regular file", "name another file")
+            raise _not_regular(path)
         try:
             with part.open("xb") as file:
                 write_trace(trace, file)
@@ -129,16 +129,22 @@ def require_writable(path: Path) -> None:
     folder = path.parent
     try:
         # Both calls raise OSError if a name is too long or a parent folder is not accessible.
-        path.exists()
+        other = not path.name or (path.exists() and not path.is_file())
         found = folder.is_dir()
     except OSError as error:
         raise SentinelError(
             "failed", f"can't write {path}: {error.strerror}", "name another file"
         ) from None
+    if other:
+        raise _not_regular(path)
     if not found:
         raise SentinelError("failed", f"there is no folder {folder}", "create it, or name another")
     if not os.access(folder, os.W_OK):
         raise SentinelError("not-permitted", f"no permission to write in {folder}", "name another")
+
+
+def _not_regular(path: Path) -> SentinelError:
+    return SentinelError("failed", f"{path} is not a regular file", "name another file")
 
 
 def load_trace(path: Path) -> Trace:

@@ -8,6 +8,7 @@ each connection are limited.
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import socket
 import threading
@@ -102,6 +103,10 @@ class _QuietHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
         """Log nothing: scrapes are frequent and uninteresting."""
 
+    def get_stderr(self) -> Any:
+        """Where wsgiref prints a traceback if the client does not read the answer: nowhere."""
+        return io.StringIO()
+
 
 _TEMPORARY = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, socket.EAI_AGAIN)
 """Errors of bind() and of the resolver after which binding is tried again. At boot, the daemon may
@@ -181,6 +186,9 @@ class MetricsServer:
                 begin_s = time.thread_time()
                 try:
                     return app(environ, start_response)
+                except Exception:
+                    log.exception("a scrape failed", extra=about(LogEvent.INTERNAL_ERROR))
+                    raise
                 finally:
                     took_s = time.thread_time() - begin_s
                     self._idle_until_s = time.monotonic() + took_s * (1 / SCRAPING_SHARE - 1)

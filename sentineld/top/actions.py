@@ -16,8 +16,8 @@ def switch(control: Control, pid: int, **wanted: str) -> str:
 
 
 def detach(control: Control, pid: int) -> str:
-    """Stop managing a process."""
-    control.ask("detach", pid=pid)
+    """Stop managing a process. Blocks while a plan is made for it."""
+    control.ask_long("detach", pid=pid)
     return f"detached {pid}"
 
 

@@ -306,6 +306,9 @@ class TopApp(App[None]):
                 self._post(Ended(pid, act()))
             except (SentinelError, OSError) as error:
                 self._post(Ended(pid, str(error), failed=True))
+            except Exception as error:
+                # Without a message, the keys would wait for this action for ever.
+                self._post(Ended(pid, f"{type(error).__name__}: {error}", failed=True))
 
         self._acting[pid] = doing
         self._note = Span("")

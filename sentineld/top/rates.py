@@ -85,7 +85,11 @@ class History:
         """Take a new reading. A new daemon's counters begin anew, so its first reading has no
         rates."""
         last = self._last
-        if last is not None and (last.pid != reading.pid or last.time_ns > reading.time_ns):
+        if last is not None and (
+            last.pid != reading.pid
+            or last.time_ns > reading.time_ns
+            or last.cpu_ns > reading.cpu_ns  # a container's new daemon has the same pid
+        ):
             last = None
             self._marks, self._begun = {}, {}
         elapsed_ns = reading.time_ns - last.time_ns if last is not None else 0

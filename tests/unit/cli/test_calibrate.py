@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sentineld.base.errors import SentinelError
-from sentineld.cli.calibrate import HEAD, Found, check_ours
+from sentineld.cli.calibrate import HEAD, Found, check_ours, write
 from sentineld.cli.main import sentinelctl
 from sentineld.config import load
 from sentineld.host.presets import configured_tiers
@@ -136,3 +136,17 @@ def test_bandwidths_of_two_tiers_are_averaged_and_rounded(tmp_path: Path) -> Non
     assert tiers.migration_bytes_per_s == 3e9
     assert configured_tiers(tiers).tiers[1].read_bytes_per_s == 10e9
     assert configured_tiers(tiers).birth_ns_per_byte == 0.123
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(None, (0o600, 0o700)), (0o644, (0o644, 0o755))])
+def test_the_daemons_configuration_can_be_read_by_all_users(
+    tmp_path: Path, mode: int | None, expected: tuple[int, int]
+) -> None:
+    file = tmp_path / "config.d" / "40-calibrated.toml"
+    before = os.umask(0o077)
+    try:
+        write("", file, mode)
+    finally:
+        os.umask(before)
+    found = (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777)
+    assert found == expected

@@ -277,3 +277,32 @@ def test_a_daemon_that_ends_is_reported_once_and_its_successor_is_asked(
     assert warning.startswith("warning: no daemon answers at ")
     assert warning.endswith("; the command's processes will reconnect to a new daemon")
     assert ": 3 steps; fast share" in summary
+
+
+def test_a_process_is_attached_again_if_the_daemon_ended_or_the_program_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an exec(), the process's steps begin at 0 again."""
+    monkeypatch.setattr(run_module, "POLL_S", 0.01)
+    steps, attached_at = iter([3, 4, 5, 5, 0, 0, 1, 2]), []
+    step = 0
+
+    class Restarted(Daemon):
+        def ask(self, verb: str, **arguments: Any) -> Any:
+            nonlocal step
+            if verb == "attach":
+                attached_at.append(step)
+                if len(attached_at) == 1:
+                    raise SentinelError("daemon-unreachable", "no daemon answers")
+                return {}
+            step = next(steps, -1)
+            if step < 0:
+                (tmp_path / "go").touch()
+            registered = {**MANAGED, "state": "registered", "pid": os.getpid(), "step": step}
+            return {"time_ns": 1, "sessions": [registered] if step >= 0 else []}
+
+    monkeypatch.setattr(run_module, "descends", lambda pid, root: True)
+    script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"
+    restarted = Launch(Restarted(tmp_path / "none.sock"), {"fast": None, "policy": None})
+    assert restarted.run(("sh", "-c", script)) == 0
+    assert attached_at == [3, 4, 1]

@@ -410,6 +410,9 @@ def test_unwritable_outputs_are_reported(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SentinelError, match="not a regular file"):
         save_trace(recorded(), tmp_path / "pipe")
+    for other in (tmp_path / "pipe", tmp_path, Path()):
+        with pytest.raises(SentinelError, match="is not a regular file"):
+            require_writable(other)
     save_trace(recorded(steps=1), tmp_path / "it.npz")
     save_trace(recorded(), tmp_path / "it.npz")
     assert len(load_trace(tmp_path / "it.npz").steps) == 3

@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -149,3 +150,30 @@ def test_a_scrape_is_computed_once_at_a_time() -> None:
     assert all("slow 1.0" in answer for answer in answers)
     assert slow.worst == 1
     server.close()
+
+
+def test_nothing_is_printed_if_a_client_does_not_read_its_answer(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = "A long help text. " * 1_000_000  # more than all buffers of the connection
+    monkeypatch.setattr(metrics_server._QuietHandler, "timeout", 0.5)
+    server = MetricsServer("127.0.0.1", 0, lambda: [Family("long", "gauge", text, (), [])])
+    with socket.create_connection(("127.0.0.1", server.port)) as silent:
+        silent.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        wait(lambda: len(silent.recv(1, socket.MSG_PEEK)) == 1)
+        assert server._server is not None
+        places = server._server._places
+        wait(lambda: places._value == CONNECTIONS_MAX)  # the server has given up
+    server.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_an_error_in_a_scrape_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> list[Family]:
+        raise ValueError("no figures")
+
+    server = MetricsServer("127.0.0.1", 0, broken)
+    with pytest.raises(urllib.error.HTTPError):
+        scrape(server)
+    server.close()
+    assert "no figures" in caplog.text

@@ -319,6 +319,21 @@ def test_an_action_ends_before_the_next_one_on_the_process_begins(daemon: FakeDa
     watch(daemon, scenario)
 
 
+def test_an_action_that_fails_unexpectedly_does_not_block_the_process(daemon: FakeDaemon) -> None:
+    def broken(_: dict[str, Any]) -> Any:
+        raise ValueError("a bug")
+
+    daemon.answers["meter"] = broken
+
+    async def scenario(view: View) -> None:
+        await settle(view)
+        for _ in range(2):
+            await view.press("m")
+            await view.until_shown("ValueError: a bug")
+
+    watch(daemon, scenario)
+
+
 def test_a_trace_is_recorded_into_the_named_file(
     daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

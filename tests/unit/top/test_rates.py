@@ -116,7 +116,9 @@ def test_the_step_time_is_within_the_window(progress: list[tuple[int, int]]) -> 
     "later",
     [
         reading(1.5, 30, pid=2),  # a new daemon
-        reading(0.5, 30),  # a daemon with the same pid after a reboot of its container
+        reading(0.5, 30),  # a daemon with the same pid after a reboot of its machine
+        # a daemon with the same pid after a restart of its container
+        replace(reading(1.5, 30), cpu_ns=reading(1, 20).cpu_ns - 1),
         reading(1.5, 3),  # the process called exec(), so its step count restarts
     ],
 )
