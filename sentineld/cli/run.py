@@ -95,7 +95,6 @@ class Launch:
         self._wanted = wanted
         self._prefix = prefix
         self._tried: set[int] = set()
-        self._steps: dict[int, int] = {}  # by pid, as last read
         self._said: set[str] = set()
         self._reports: dict[int, ProcessReport] = {}
 
@@ -136,10 +135,10 @@ class Launch:
                     if session["step"] == 0 or not descends(pid, root):
                         continue
                     self._reports[pid] = ProcessReport()
-                if session["step"] < self._steps.get(pid, 0):
+                report = self._reports[pid]
+                if session["step"] < report.step:
                     self._tried.discard(pid)  # exec(): the process runs another program
-                self._steps[pid] = session["step"]
-                line = self._reports[pid].update(session, status.get("time_ns", 0))
+                line = report.update(session, status.get("time_ns", 0))
                 if line is not None:
                     say(line)
                 if session["state"] == "registered" and session["step"] and pid not in self._tried:

@@ -22,6 +22,11 @@ class ProcessReport:
         """Times and step numbers: the first and the last Mark of the latest period in which the
         process was managed."""
 
+    @property
+    def step(self) -> int:
+        """The process's step as of the last update(); 0 before the first one."""
+        return 0 if self._last is None else self._last.step
+
     def update(self, session: dict[str, Any], time_ns: int) -> str | None:
         """Read the process's session from an answer to `status`. time_ns: the time of the answer on
         the daemon's clock.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,10 +107,9 @@ def write_trace(trace: Trace, file: IO[bytes], compressed: bool = True) -> None:
 
 def save_trace(trace: Trace, path: Path) -> None:
     """Write a trace; atomically replaces an existing file. Raises SentinelError."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-            raise _not_regular(path)
+        _require_regular(path)
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             with part.open("xb") as file:
                 write_trace(trace, file)
@@ -129,22 +127,23 @@ def require_writable(path: Path) -> None:
     folder = path.parent
     try:
         # Both calls raise OSError if a name is too long or a parent folder is not accessible.
-        other = not path.name or (path.exists() and not path.is_file())
+        _require_regular(path)
         found = folder.is_dir()
     except OSError as error:
         raise SentinelError(
             "failed", f"can't write {path}: {error.strerror}", "name another file"
         ) from None
-    if other:
-        raise _not_regular(path)
     if not found:
         raise SentinelError("failed", f"there is no folder {folder}", "create it, or name another")
     if not os.access(folder, os.W_OK):
         raise SentinelError("not-permitted", f"no permission to write in {folder}", "name another")
 
 
-def _not_regular(path: Path) -> SentinelError:
-    return SentinelError("failed", f"{path} is not a regular file", "name another file")
+def _require_regular(path: Path) -> None:
+    """Raise SentinelError if the path has no name, or if anything but a regular file exists there.
+    Raises OSError."""
+    if not path.name or (path.exists() and not path.is_file()):
+        raise SentinelError("failed", f"{path} is not a regular file", "name another file")
 
 
 def load_trace(path: Path) -> Trace:

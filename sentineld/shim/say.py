@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the shim's lines on the training's stderr.
 
-The training may have closed or replaced sys.stderr, or nobody may read it any more. A line that
-cannot be printed is dropped.
+The training may have closed or replaced sys.stderr, or the reader of the stream may have gone. A
+line that cannot be printed is dropped.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ os.close(reading)
 os.dup2(writing, 2)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
-"""Python script that runs a command with a stderr that nobody reads any more."""
+"""Python script that runs a command with a stderr whose reader has gone."""
 
 UNWRITABLE = {
     "closed pipe": (sys.executable, "-c", CLOSED_PIPE),
