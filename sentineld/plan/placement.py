@@ -33,7 +33,6 @@ from sentineld.plan.predict import initial_tiers, predicted
 from sentineld.plan.residency import places, residency
 from sentineld.plan.schedule import coalesce
 from sentineld.plan.slow_births import evict_slow_births
-from sentineld.plan.stall_trial import late_moves
 
 TIERS = {Placement.FAST: 0, Placement.SLOW: 1}
 """The tier of each placement."""
@@ -230,20 +229,10 @@ def _evicting(plan: Plan, profile: Profile) -> Plan:
     """On paged tiers, extend the plan by evictions of those placed tensors that are born slow. For
     the other tensors, the plan already has such evictions (plan/draft.py)."""
     own = tuple(region for region in plan.layout.regions if region.name == "placed slow")
-    alone = replace(
-        plan,
-        layout=replace(plan.layout, regions=own),
-        moves=plan.moves[:0],
-        late=plan.late[:0],
-    )
+    # On paged tiers, no plan has late promotions, so Plan.late is empty.
+    alone = replace(plan, layout=replace(plan.layout, regions=own), moves=plan.moves[:0])
     more = evict_slow_births(alone, profile).moves
     if not len(more):
         return plan
-    if len(plan.late):
-        late = np.concatenate([late_moves(plan), np.zeros(len(more), np.bool_)])
-        moves = np.concatenate([plan.moves, more])
-        order = np.lexsort((late, moves["tier"] == 0, moves["boundary"]))
-        plan = replace(plan, moves=moves[order], late=late[order])
-    else:
-        plan = replace(plan, moves=sorted_moves(np.concatenate([plan.moves, more])))
+    plan = replace(plan, moves=sorted_moves(np.concatenate([plan.moves, more])))
     return with_births_waits(plan, profile, residency(plan, profile))

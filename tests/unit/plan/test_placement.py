@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
@@ -188,34 +187,3 @@ def test_on_paged_tiers_slow_births_are_evicted_and_dropped() -> None:
     flags = plan.layout.slots["flags"]
     assert flags[0] == SLOT_PLANNED | SLOT_DROP
     assert flags[2] == SLOT_PLANNED
-
-
-def test_evictions_of_placed_tensors_are_never_late_by_plan() -> None:
-    class Late(Slow):
-        def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-            plan = toy_plan()
-            return replace(plan, late=plan.moves["tier"] == 0)
-
-    profile = placed(slow=[ACTIVATION])
-    tensors, rest = profile.tensors, toy_profile()
-    assert len(tensors) == len(rest.tensors)
-    plan = planned(_Shifted(Late()), profile, preset_tiers("nvme", 1), 9 * PAGE)
-    assert len(plan.late) == len(plan.moves) == 3
-    assert np.all(plan.moves["tier"][plan.late] == 0)
-
-
-class _Shifted:
-    """Returns another policy's plan, but reduces the tensor numbers of its moves by 1, as in a
-    profile without the first tensor."""
-
-    charges_budget = True
-
-    def __init__(self, other: Slow) -> None:
-        self.name, self._other = other.name, other
-
-    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        plan = self._other.plan(profile, tiers, budget_bytes)
-        moves, initial = plan.moves.copy(), plan.initial.copy()
-        moves["tensor"] -= 1
-        initial["tensor"] -= 1
-        return replace(plan, moves=moves, initial=initial, reasons=("",) * len(profile.tensors))
