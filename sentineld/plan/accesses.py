@@ -12,15 +12,17 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.model.arrays import Floats
-from sentineld.model.plan import SLOT_DROP, SLOT_PLANNED, Layout
+from sentineld.model.arrays import Floats, Integers, Mask
+from sentineld.model.plan import SLOT_PLANNED, Layout
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import ACCESS_DTYPE, AccessFlag
+from sentineld.model.ranges import ranges
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.layout import cut_at_regions
 from sentineld.plan.slack import sizes_of
+from sentineld.plan.turnover import turnover
 
 HIDDEN_PS_MAX = 1e15
 """Largest `slow_ps` that a row with the flag HIDES (see _with_hidden()) may have. It equals
@@ -31,14 +33,16 @@ HEAP_BYTES_MAX = 1 << 44
 
 
 def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[np.void]:
-    """ACCESS_DTYPE rows: one per access row of the profile, or several if the tensor spans regions.
+    """ACCESS_DTYPE rows: one per access row of the profile, or several if the tensor spans regions,
+    or if only some of its pages are born anew.
 
     For a row with the flag AT_BIRTH, the shim uses the row's `node` and not the residency map,
     because the tensor's tier cannot be read from the map when the stretch begins. The following
     rows have the flag AT_BIRTH:
 
-    - accesses in the stretch of the tensor's birth, if all pages of the tensor are dropped at its
-      death: the pages are born again in every step, on the tier of their region;
+    - accesses in the stretch of the tensor's birth to pages that are then born anew, on the tier of
+      their region, because the tensor before it on these pages drops them. When the stretch begins,
+      that tensor can still be alive, on another tier;
     - all accesses to a tensor that the step allocates outside the arena: the tensor's address in
       the heap differs from step to step, so the tensor's tier is assumed to be Layout.heap_tier, on
       which the heap's pages are born;
@@ -68,14 +72,19 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     planned = slotted & ((flags & SLOT_PLANNED) != 0)
     if slots is not None:
         table["offset"][planned] = slots["offset"][planned]
-    index, offset, size = cut_at_regions(
+    born = tensors["birth_stretch"] == rows["stretch"]
+    index, offset, size, anew = _cut_at_births(
+        profile,
         layout,
+        planned & born,
         table["offset"].astype(np.int64),
         np.where(planned, pages * profile.page_bytes, 1),
     )
+    part, offset, size = cut_at_regions(layout, offset, size)
+    index, anew = index[part], anew[part]
     whole = np.maximum(pages[index], 1)
     table, rows, tensors = table[index], rows[index], tensors[index]
-    slotted, planned, flags = slotted[index], planned[index], flags[index]
+    slotted, planned, born = slotted[index], planned[index], born[index]
     table["offset"][planned] = offset[planned]
     table["pages"][planned] = size[planned] // profile.page_bytes
     table["touched"] = table["touched"].astype(np.int64) * table["pages"] // whole
@@ -89,15 +98,43 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     in_heap = ~slotted & (heap_offset >= 0) & (heap_offset < HEAP_BYTES_MAX)
     in_heap &= heap_offset % profile.page_bytes == 0
     table["offset"][in_heap] = heap_offset[in_heap]
-    birth_stretch, stretch = tensors["birth_stretch"], rows["stretch"]
-    born = birth_stretch == stretch
     sized = slotted & np.isin(tensors["slot"], np.flatnonzero(sizes_of(layout).vary))
     table["slot"] = np.where(sized, tensors["slot"] + 1, 0)
-    at_birth = (planned & born & ((flags & SLOT_DROP) != 0)) | ~(planned | in_heap)
+    at_birth = anew | ~(planned | in_heap)
     table["flags"] = np.where(in_heap, int(AccessFlag.HEAP), 0)
     table["flags"] |= np.where(at_birth, int(AccessFlag.AT_BIRTH), 0).astype(np.uint16)
     table["flags"] |= np.where(sized & born, int(AccessFlag.AFTER), 0).astype(np.uint16)
     return _with_hidden(table, timing.costs(profile).hidden_ns)
+
+
+def _cut_at_births(
+    profile: Profile, layout: Layout, births: Mask, offset: Integers, size: Integers
+) -> tuple[Integers, Integers, Integers, Mask]:
+    """Split the ranges of accesses in the stretch of the tensor's birth, so that all pages of a
+    part are born anew or none is.
+
+    births: (A,), the access rows to split. offset, size: (A,), the tensors' ranges, in bytes.
+    Returns (index, offset, size, anew), each (N,): index is the access row of each part; anew is
+    False for rows that are not split.
+    """
+    found = turnover(layout, profile, (0, 1, None))
+    order = np.lexsort((found.first, found.tensor))
+    tensor, fresh = found.tensor[order], found.fresh[order]
+    # Join the page ranges of each tensor that are alike. They have no gaps.
+    begins = np.flatnonzero(np.diff(tensor, prepend=-1) | np.diff(fresh.astype(int), prepend=0))
+    pages = np.add.reduceat(found.pages[order], begins) if len(begins) else begins
+    first, fresh = found.first[order][begins], fresh[begins]
+    parts = np.bincount(tensor[begins], minlength=len(profile.tensors))
+    of = profile.accesses["tensor"]
+    births = births & (parts[of] > 0)
+    many = np.where(births, parts[of], 1)
+    index = np.repeat(np.arange(len(of)), many)
+    cut = births[index]
+    part = ranges((np.cumsum(parts) - parts)[of], many)[cut]
+    offset, size, anew = offset[index], size[index], np.zeros(len(index), np.bool_)
+    offset[cut], size[cut] = first[part] * profile.page_bytes, pages[part] * profile.page_bytes
+    anew[cut] = fresh[part]
+    return index, offset, size, anew
 
 
 def _with_hidden(table: npt.NDArray[np.void], hidden_ns: Floats) -> npt.NDArray[np.void]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sentineld.model.plan import SLOT_PLANNED
+from sentineld.model.plan import SLOT_DROP, SLOT_PLANNED
 from sentineld.model.protocol import AccessFlag
 from sentineld.model.tiers import Overlap
 from sentineld.model.timing import timing_of
@@ -34,6 +34,23 @@ def test_each_access_of_the_toy() -> None:
         (3, 4 * PAGE, 2, 2, HEAP, 0),
     ]
     assert not table["slow_ps"].any()  # small tensors count as cached
+
+
+def test_pages_are_born_anew_if_the_tensor_before_drops_them() -> None:
+    # The gradient keeps its pages. Scratch lies on the first of them and drops it.
+    slots = toy_plan().layout.slots.copy()
+    slots["offset"][1] = 3 * PAGE
+    slots["flags"][1] |= SLOT_DROP
+    table = access_table(toy_profile(), replace(toy_plan().layout, slots=slots), two_tiers())
+    rows = table[["stretch", "offset", "pages", "touched", "flags", "node"]]
+    assert rows[table["flags"] & HEAP == 0].tolist() == [
+        (0, PAGE, 2, 2, AT_BIRTH, 0),
+        (0, 3 * PAGE, 1, 1, 0, 1),  # scratch, born on a page that the gradient has kept
+        (2, PAGE, 2, 2, 0, 0),
+        (2, 3 * PAGE, 1, 1, AT_BIRTH, 1),  # the gradient, born on the page that scratch has dropped
+        (2, 4 * PAGE, 1, 1, 0, 1),
+        (3, 3 * PAGE, 2, 2, 0, 1),
+    ]
 
 
 def test_costs_match_the_timing_model() -> None:
