@@ -250,7 +250,7 @@ def _kept_slow_pages(plan: Plan, profile: Profile) -> None:
 def _placed(profile: Profile, found: Residency) -> None:
     """Check that the tensors that the script has placed are on their tiers from birth to death."""
     for placement, tier in TIERS.items():
-        rows = np.flatnonzero(placed_on(profile, placement))
+        rows = np.flatnonzero(placed_on(profile, placement) & (tensor_pages(profile) > 0))
         lost = np.flatnonzero(~np.isin(rows, found.tensor))
         what = f"the plan lacks the placed tensor {_first(rows, lost)}"
         _ensure(not len(lost), "placement", what)

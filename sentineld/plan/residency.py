@@ -288,7 +288,8 @@ def _pieces(
     """Three arrays (P,), one entry per piece: tensor, first page within the tensor, number of
     pages.
 
-    Tensors are cut wherever a move, an initial range or a region begins or ends within them.
+    Tensors are cut wherever a move, an initial range or a region begins or ends within them. A
+    tensor of 0 bytes has no piece.
 
     space, offset, pages: (T,), the tensors' places; offset and pages are given in pages.
     """
@@ -305,7 +306,7 @@ def _pieces(
     tensor: list[int] = []
     first: list[int] = []
     size: list[int] = []
-    for row in np.flatnonzero(space >= 0).tolist():
+    for row in np.flatnonzero((space >= 0) & (pages > 0)).tolist():
         begin, end = int(offset[row]), int(offset[row] + pages[row])
         inside = cuts[int(space[row])]
         low, high = np.searchsorted(inside, [begin + 1, end])

@@ -99,13 +99,15 @@ def deaths(profile: Profile) -> Integers:
 
 
 def coalesce(moves: Table, death: Integers | None = None) -> Table:
-    """Join adjacent ranges with the same boundary, deadline and tier.
+    """Join adjacent ranges with the same boundary, deadline and tier. Leave out ranges of 0 bytes,
+    which tensors of 0 bytes have.
 
     death: (T,), see deaths(). Ranges of tensors that die in different stretches are not joined: the
         mover cancels a queued move only if all of its pages are dropped. None: such ranges are
         joined, too.
     A joined range gets the `tensor` of its first part.
     """
+    moves = moves[moves["bytes"] > 0]
     if not len(moves):
         return moves
     moves = np.sort(moves, order=["boundary", "tier", "space", "offset"])

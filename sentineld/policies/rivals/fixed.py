@@ -88,5 +88,5 @@ def with_layout(
     ranges["offset"] = np.concatenate([start, start + fast]) * page
     ranges["bytes"] = np.concatenate([fast, pages - fast]) * page
     plan = draft(name, profile, budget_bytes, layout, notes)
-    plan = replace(plan, initial=coalesce(ranges[ranges["bytes"] > 0]))
+    plan = replace(plan, initial=coalesce(ranges))
     return finished(plan, profile, tiers)

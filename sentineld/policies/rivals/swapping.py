@@ -246,7 +246,7 @@ def tier_ranges(tensor: int, slow: Mask, offset: int, page_bytes: int) -> Table:
     slow: whether each page is slow. offset: offset of the tensor, in bytes.
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[-1], slow.astype(np.int64), [-1]])))
-    ranges = np.zeros(len(edges) - 1, MOVE_DTYPE)
+    ranges = np.zeros(max(len(edges) - 1, 0), MOVE_DTYPE)
     ranges["space"] = Space.HEAP
     ranges["tensor"] = tensor
     ranges["tier"] = slow[edges[:-1]]

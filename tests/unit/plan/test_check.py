@@ -148,6 +148,14 @@ def test_a_budget_requires_a_tier_for_each_persistent_page() -> None:
         assert error.value.name == "budget"
 
 
+@pytest.mark.parametrize("placement", list(Placement))
+def test_a_tensor_of_0_bytes_needs_no_tier(placement: Placement) -> None:
+    plan, profile = toy_plan(), toy_profile()
+    profile.tensors["bytes"][4], profile.tensors["placed"][4] = 0, placement
+    profile.tensors["address"][4] += 4 * PAGE
+    verify(replace(plan, initial=plan.initial[:2]), profile, 7 * PAGE)
+
+
 def test_births_wait_for_the_demotions_that_make_room() -> None:
     # The whole state moves, and the activation is born in stretch 1 instead of 0. Charged pages
     # (the tensors' sizes are in toy_profile(); the pool has one page, see toy_plan()):

@@ -71,6 +71,16 @@ def test_first_tiers_are_exact_ranges() -> None:
     ]
 
 
+def test_tensors_of_0_bytes_have_no_initial_range() -> None:
+    profile = toy_profile()
+    profile.tensors["bytes"][4] = 0
+    profile.tensors["address"][4] = profile.heap_base + 8 * PAGE
+    items = chunks(profile, np.array([3, 4]), 4)
+    offset = np.array([0, 0, 0, 0, 8 * PAGE])
+    found = initial_ranges(profile, np.array([3, 4]), items, lives_of(items, ["FFFF"]), offset)
+    assert found[["tensor", "offset", "bytes"]].tolist() == [(3, 0, 4 * PAGE)]
+
+
 def test_a_wait_is_needed_only_if_births_would_not_fit() -> None:
     # Limit: 10 pages. Demotions: 4 pages at boundary 0 and 3 pages at boundary 1.
     # stretch      0  1  2  3
