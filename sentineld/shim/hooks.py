@@ -10,6 +10,7 @@ hooked call's arguments or output. While torch.compile traces, the hooks do noth
 from __future__ import annotations
 
 import heapq
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -224,12 +225,12 @@ class Hooks:
     def _before_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
             self._missing_steps.active = False
-            self._calls.begin(optimizer)
+            self._calls.begin(optimizer, sys._getframe(1))
             self._tensors.add_optimizer(optimizer)
             self._native.optimizer()
 
     def _after_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or not self._calls.end(optimizer):
+        if torch.compiler.is_compiling():
             return
-        if self._ends.ended(optimizer):
+        if self._calls.end(optimizer, sys._getframe(1)) and self._ends.ended(optimizer):
             self._step_ended()

@@ -12,6 +12,7 @@ of the others steps at least once between two steps of the chosen one.
 from __future__ import annotations
 
 import weakref
+from types import CodeType, FrameType
 
 FORGOTTEN_AFTER = 64
 """If another optimizer makes this many steps while the chosen optimizer makes none, the chosen
@@ -27,23 +28,36 @@ class Calls:
     """
 
     def __init__(self) -> None:
-        # id of an optimizer in a call -> number of nested calls, and whether the last event was an
-        # end.
-        self._calls: dict[int, tuple[int, bool]] = {}
+        # id of an optimizer in a call -> id and code of the frame of its outermost call. No frame
+        # is kept, because it would keep its local variables alive.
+        self._calls: dict[int, tuple[int, CodeType]] = {}
 
-    def begin(self, optimizer: object) -> None:
-        """Record that a call of optimizer.step() begins."""
-        depth, ended = self._calls.get(id(optimizer), (0, False))
-        # torch reports no end of a call that raises an error. If a call begins after an end, any
-        # calls that seem to be still open have probably raised one.
-        self._calls[id(optimizer)] = (1 if ended else depth + 1, False)
+    def begin(self, optimizer: object, call: FrameType) -> None:
+        """Record that a call of optimizer.step() begins. call: the frame that calls the hooks."""
+        # torch reports no end of a call that raises an error. Such a call is not on the stack any
+        # more.
+        open_call = self._calls.get(id(optimizer))
+        if open_call is None or not _is_called_by(call, open_call):
+            self._calls[id(optimizer)] = (id(call), call.f_code)
 
-    def end(self, optimizer: object) -> bool:
-        """Record that a call of optimizer.step() ends; returns whether it is the outermost one."""
-        depth, _ = self._calls.pop(id(optimizer), (0, False))
-        if depth > 1:
-            self._calls[id(optimizer)] = (depth - 1, True)
-        return depth == 1
+    def end(self, optimizer: object, call: FrameType) -> bool:
+        """Record that a call of optimizer.step() ends; returns whether it is the outermost one.
+        call: the frame that was passed to begin()."""
+        if self._calls.get(id(optimizer)) != (id(call), call.f_code):
+            return False
+        del self._calls[id(optimizer)]
+        return True
+
+
+def _is_called_by(call: FrameType, caller: tuple[int, CodeType]) -> bool:
+    """Whether the frame with this id and code is among the callers of the frame `call`."""
+    frame = call.f_back
+    while frame is not None:
+        # The id of a frame that has ended may be used again, but rarely for the same code.
+        if (id(frame), frame.f_code) == caller:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class StepEnds:

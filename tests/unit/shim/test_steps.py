@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 import pytest
 
 from sentineld.shim.steps import FORGOTTEN_AFTER, Calls, StepEnds
@@ -64,28 +67,73 @@ def test_an_unused_optimizer_is_replaced(count: int) -> None:
     assert sum(found) in (5, 6)
 
 
+class Step:
+    """Calls step() of an optimizer as torch does: the frame of each call calls both hooks."""
+
+    def __init__(self) -> None:
+        self.calls = Calls()
+        self.optimizer = Optimizer()
+        self.ends: list[bool] = []
+
+    def __call__(self, nested: str = "") -> None:
+        """nested: what the call does: "(...)" is a nested call, and "x" raises an error."""
+        self.calls.begin(self.optimizer, sys._getframe())
+        if nested.startswith("("):
+            inner, nested = nested[1:].rsplit(")", 1)
+            self(inner)
+        if nested:
+            raise ValueError("the step fails")
+        self.ends.append(self.calls.end(self.optimizer, sys._getframe()))
+
+
+def failing(step: Step, nested: str) -> None:
+    with pytest.raises(ValueError, match="the step fails"):
+        step(nested)
+
+
+def deeper(function: Callable[[], None], frames: int) -> None:
+    if frames:
+        deeper(function, frames - 1)
+    else:
+        function()
+
+
 @pytest.mark.parametrize(
-    ("events", "outermost"),
-    [
-        ("(", ""),
-        ("()()", "01"),
-        ("(())(())", "13"),
-        ("((()))", "2"),
-        # Calls that raise an error have no end.
-        ("(()" + "(())" * 2, "24"),
-        ("((" + "(())" * 2, "3"),
-        ("(" + "()" * 2, "1"),
-        (")()", "1"),
-    ],
+    ("nested", "ends"), [("", [True]), ("()", [False, True]), ("(())", [False, False, True])]
 )
-def test_only_the_outermost_of_nested_calls_ends_a_step(events: str, outermost: str) -> None:
-    calls, optimizer, other = Calls(), Optimizer(), Optimizer()
-    calls.begin(other)
-    ends = []
-    for event in events:
-        if event == "(":
-            calls.begin(optimizer)
-        else:
-            ends.append(calls.end(optimizer))
-    assert "".join(str(at) for at, end in enumerate(ends) if end) == outermost
-    assert calls.end(other)
+@pytest.mark.parametrize("error", ["", "x", "(x)", "()x", "((x))"])
+@pytest.mark.parametrize("frames", [0, 1, 5])
+def test_only_the_outermost_of_nested_calls_ends_a_step(
+    nested: str, ends: list[bool], error: str, frames: int
+) -> None:
+    """A call that raises an error has no end. It changes nothing for the next call, which may come
+    from another function."""
+    step = Step()
+    for _ in range(3):
+        step(nested)
+    assert step.ends == 3 * ends
+    if error:
+        failing(step, error)
+    step.ends.clear()
+    deeper(lambda: step(nested), frames)
+    step(nested)
+    assert step.ends == 2 * ends
+
+
+def test_a_call_can_be_repeated_while_its_error_is_handled() -> None:
+    step = Step()
+    try:
+        step("x")
+    except ValueError:
+        step()
+    assert step.ends == [True]
+
+
+def test_the_calls_of_optimizers_do_not_affect_each_other() -> None:
+    calls, first, second = Calls(), Optimizer(), Optimizer()
+    frame = sys._getframe()
+    calls.begin(first, frame)
+    calls.begin(second, frame)
+    assert calls.end(first, frame)
+    assert not calls.end(first, frame)
+    assert calls.end(second, frame)
