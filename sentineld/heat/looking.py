@@ -95,6 +95,11 @@ class Looking:
             )
         while True:
             known = found > 0
+            if self._count and not known.any():
+                # Without this error, all pages would count as not accessed.
+                raise SentinelError(
+                    "busy", "the sampled pages left memory while the session waited for DAMON"
+                )
             accessed = np.zeros(self._count, np.bool_)
             try:
                 accessed[known] = self._window(found[known], until_s, since_s)

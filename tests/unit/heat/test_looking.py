@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 
+from sentineld.base.errors import SentinelError
 from sentineld.heat import looking as heat_looking
 from sentineld.heat.looking import Look, Looking
 from sentineld.model.arrays import Integers
@@ -87,6 +88,21 @@ def test_frames_are_read_again_while_another_session_uses_damon(
     finally:
         other.close()
     assert result(looking).problem is None
+
+
+def test_pages_that_leave_memory_during_the_wait_do_not_count_as_unused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def busy(*_: object, **__: object) -> None:
+        raise SentinelError("busy", "another session uses DAMON")
+
+    monkeypatch.setattr(heat_looking, "accessed_frames", busy)
+    frames = iter([np.array([1, 0]), np.array([0, 0])])
+    looking = Looking("look-test")
+    looking.begin(lambda: next(frames), 2, 60.0)
+    problem = result(looking).problem
+    assert problem is not None
+    assert problem.message == "the sampled pages left memory while the session waited for DAMON"
 
 
 @usable
