@@ -312,7 +312,12 @@ class Driver:
         self._requests.require_none()
         self._machine.watch(self._link.pid, self._link.uid)
         managed = self.following.managed
-        recording = self._requests.record(managed, self._inbox, steps)
+        try:
+            recording = self._requests.record(managed, self._inbox, steps)
+        except BaseException:
+            if managed is None:
+                self._machine.unwatch(self._link.pid)
+            raise
         if managed is None:
             self.lifecycle.enter(State.REGISTERED, "it is being recorded")
         self._begin_request()

@@ -66,6 +66,22 @@ def test_the_module_is_detached_when_a_request_ends(
     assert log.periods == [0, "closed"]
 
 
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_recording_that_cannot_begin_changes_nothing(
+    managed: ToyDriver, monkeypatch: pytest.MonkeyPatch, attached: bool
+) -> None:
+    def fails(pid: int) -> None:
+        raise OSError("no memory")
+
+    driver, link = managed.driver, managed.linked.link
+    if not attached:
+        driver.detach()
+    monkeypatch.setattr(managed.machine.probing, "record", fails)
+    with pytest.raises(OSError, match="no memory"):
+        driver.record(1)
+    assert bool(managed.machine.tree(link.pid)) == attached
+
+
 def test_a_switch_during_an_abandoned_planning_changes_no_terms(sharing: ToyDriver) -> None:
     driver = sharing.driver
     replanning = driver.attach(None, "static")
