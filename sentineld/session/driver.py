@@ -296,6 +296,8 @@ class Driver:
         if managed is None or self.lifecycle.state is not State.MANAGED:
             raise self.not_yet("can't be metered")
         self.require_own()
+        # Check this first: if this call is refused, the sampling of the current request must go on.
+        self._requests.require_none()
         try:
             metering = self._requests.meter(managed, self.following.tiers, steps)
         except BaseException:

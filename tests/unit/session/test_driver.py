@@ -66,6 +66,19 @@ def test_the_module_is_detached_when_a_request_ends(
     assert log.periods == [0, "closed"]
 
 
+def test_a_refused_request_leaves_the_sampling_of_the_current_one(
+    managed: ToyDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    monkeypatch.setattr(module, "PageSampler", lambda: log)
+    managed.driver.record(1)
+    managed.driver.observing.exact_sampling()
+    for refused in (managed.driver.meter, managed.driver.record):
+        with pytest.raises(SentinelError, match="is being recorded"):
+            refused(1)
+    assert log.periods == [0]
+
+
 @pytest.mark.parametrize("attached", [False, True])
 def test_a_recording_that_cannot_begin_changes_nothing(
     managed: ToyDriver, monkeypatch: pytest.MonkeyPatch, attached: bool
