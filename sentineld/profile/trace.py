@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +58,7 @@ class Trace:
     def threads(self) -> int:
         """Number of torch's compute threads, from the facts; 1 if it is unknown."""
         told = str(self.facts.get("threads", ""))
-        return int(told) if told.isdigit() and int(told) > 0 else 1
+        return int(told) if re.fullmatch("[1-9][0-9]{0,5}", told) else 1
 
 
 def profile_of(trace: Trace) -> Profile:

@@ -21,7 +21,10 @@ def test_the_last_step_has_the_accesses_and_the_one_before_the_times() -> None:
     assert replace(TRACE, steps=TRACE.steps[2:]).timed_step is None
 
 
-@pytest.mark.parametrize(("told", "threads"), [("6", 6), (8, 8), ("0", 1), ("many", 1), (None, 1)])
+@pytest.mark.parametrize(
+    ("told", "threads"),
+    [("6", 6), (8, 8), ("0", 1), ("many", 1), ("²", 1), ("1" * 5000, 1), (None, 1)],
+)
 def test_the_number_of_threads_is_1_if_it_is_unknown(told: object, threads: int) -> None:
     facts = {} if told is None else {"threads": told}
     assert replace(TRACE, facts=facts).threads == threads
