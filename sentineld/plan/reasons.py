@@ -48,7 +48,8 @@ def reasons(plan: Plan, profile: Profile, found: Residency | None = None) -> tup
                 "short-lived (freed in the layer that allocates it): fast, and dropped at its death"
             )
         elif not accessed[row]:
-            result.append("slow: not accessed in the step")
+            where = f"fast for {held:.0%} of its lifetime" if held > 0 else "slow"
+            result.append(f"{where}: not accessed in the step")
         elif moved[row] > 0:
             kind = f"{name}, " if name else ""
             result.append(

@@ -62,9 +62,11 @@ def test_moves_of_a_transient_tensor_name_its_region() -> None:
     assert found[GRADIENT].startswith("slow-born, fast for 33% of its lifetime, moved 1.0 times")
 
 
-def test_a_tensor_without_accesses_is_slow() -> None:
+def test_tensors_without_accesses() -> None:
     found = reasons(toy_plan(), without_accesses(toy_profile(), GRADIENT))
     assert found[GRADIENT] == "slow: not accessed in the step"
+    found = reasons(toy_plan(), without_accesses(toy_profile(), ACTIVATION))
+    assert found[ACTIVATION] == "fast for 100% of its lifetime: not accessed in the step"
 
 
 def test_tensors_outside_the_plan() -> None:
