@@ -230,14 +230,19 @@ def _persistent(step: Step, events: Records) -> list[tuple[int, int]]:
 
 
 def _kinds(tensors: Table, stretches: Table) -> npt.NDArray[np.uint8]:
+    """The kind of each tensor with a slot. Gradients are born in a backward pass, and live until an
+    optimizer uses them: the first one after this pass, in a step with several."""
     kinds = np.full(len(tensors), Kind.ACTIVATION, np.uint8)
     optimizer = np.flatnonzero(stretches["kind"] == Boundary.OPTIMIZER)
-    if len(optimizer):
-        backward = np.flatnonzero(stretches["kind"] == Boundary.BACKWARD)
-        first = int(backward[0]) if len(backward) else len(stretches)
-        into_optimizer = tensors["wraps"] | (tensors["death_stretch"] >= optimizer[0])
-        born = tensors["birth_stretch"]
-        kinds[(born >= first) & (born < optimizer[0]) & into_optimizer] = Kind.GRADIENT
+    backward = np.flatnonzero(stretches["kind"] == Boundary.BACKWARD)
+    never = len(stretches)
+    born = tensors["birth_stretch"]
+    at = np.searchsorted(optimizer, born, side="right")
+    used = np.append(optimizer, never)[at]
+    before = np.concatenate([[-1], optimizer])[at]
+    begun = np.append(backward, never)[np.searchsorted(backward, before, side="right")]
+    into_optimizer = (used < never) & (tensors["wraps"] | (tensors["death_stretch"] >= used))
+    kinds[(begun <= born) & into_optimizer] = Kind.GRADIENT
     within = tensors["birth_stretch"] == tensors["death_stretch"]
     kinds[within & ~tensors["wraps"]] = Kind.SCRATCH
     return kinds

@@ -8,7 +8,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.model.profile import Kind
-from sentineld.model.protocol import Event
+from sentineld.model.protocol import Boundary, Event
 from sentineld.profile.lifetimes import allocation_profile, step_lifetimes
 from sentineld.profile.steps import Step
 from tests.unit.profile.toys import last_step, toy
@@ -42,6 +42,24 @@ def test_toy_step() -> None:
         Kind.PERSISTENT,
         4 * PAGE,
     )
+
+
+def test_each_optimizer_has_gradients() -> None:
+    """As in the training of a GAN, whose step has two backward passes, each with an optimizer."""
+    trainer = Trainer()
+    for _ in range(3):
+        trainer.begin_step()
+        for _ in range(2):
+            trainer.boundary(Boundary.FORWARD, "a")
+            saved = trainer.alloc(2 * PAGE)
+            trainer.boundary(Boundary.BACKWARD, "a")
+            gradient = trainer.alloc(3 * PAGE)
+            trainer.free(saved)
+            trainer.boundary(Boundary.OPTIMIZER)
+            trainer.free(gradient)
+    trainer.finish()
+    kinds = step_lifetimes(last_step(trainer)).tensors["kind"].tolist()
+    assert kinds == [Kind.ACTIVATION, Kind.GRADIENT] * 2
 
 
 def test_peak_counts_whole_pages() -> None:
