@@ -22,30 +22,34 @@ class Pass:
 
     layer: Integers  # (S,): the layer of each stretch
     begin: Integers  # first stretch of each layer
-    backward: int  # first stretch of the backward pass; S if there is none
+    forward: Mask  # (S,): which stretches are part of a forward pass; see passes()
+    backward: Mask  # (S,): which stretches are part of a backward pass
     # Whether each layer, forward or backward, is heavy (layers_of()). Heavy layers are treated as
     # vDNN treats convolutions, or as SuperNeurons treats checkpoints.
     heavy: Mask
 
+    def backward_begin(self, stretch: int) -> int:
+        """The first stretch of the backward pass that this stretch of it belongs to."""
+        others = np.flatnonzero(~self.backward[:stretch])
+        return int(others[-1]) + 1 if len(others) else 0
+
 
 def layers_of(profile: Profile) -> Pass:
-    """Find the step's layers and the heavy ones among them. A module call of the forward pass is
+    """Find the step's layers and the heavy ones among them. A module call of a forward pass is
     heavy if it takes at least the mean time of these calls."""
-    stretches, count = profile.stretches, profile.stretch_count
+    stretches = profile.stretches
     layer = layer_of_stretch(profile)
     layer = layer - layer[:1]
-    backwards = np.flatnonzero(stretches["kind"] == Boundary.BACKWARD)
-    backward = int(backwards[0]) if len(backwards) else count
+    forward, backward = passes(profile)
     times = np.bincount(layer, stretches["time_ns"])
     begin = np.flatnonzero(np.diff(layer, prepend=-1))
-    module, forward = stretches["kind"][begin] == Boundary.FORWARD, begin < backward
-    heavy = module & forward
+    heavy: Mask = stretches["kind"][begin] == Boundary.FORWARD
     if heavy.any():
         heavy &= times >= times[heavy].mean()
     # In the backward pass, a layer is heavy if the same layer is heavy in the forward pass.
     identity = stretches["layer"][begin]
     heavy |= (stretches["kind"][begin] == Boundary.BACKWARD) & np.isin(identity, identity[heavy])
-    return Pass(layer, begin, backward, heavy)
+    return Pass(layer, begin, forward, backward, heavy)
 
 
 def saved(book: Book) -> list[Gap]:

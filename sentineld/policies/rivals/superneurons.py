@@ -99,9 +99,9 @@ def prefetch_at(book: Book, gap: Gap, layers: Pass) -> int:
     """The position (see Gap) at which the swap-in begins. It is the beginning of a checkpoint: the
     last one that the backward pass executes before the layer of the gap's second use. If there is
     no such checkpoint, the position is the beginning of the backward pass."""
-    user = int(layers.layer[book.stretch(gap, gap.until)])
-    begins = layers.begin
+    used = book.stretch(gap, gap.until)
+    backward, begins = layers.backward_begin(used), layers.begin
     ordinals = np.arange(len(begins))
-    earlier = layers.heavy & (begins >= layers.backward) & (ordinals < user)
-    stretch = int(begins[earlier].max(initial=layers.backward))
+    earlier = layers.heavy & (begins >= backward) & (ordinals < layers.layer[used])
+    stretch = int(begins[earlier].max(initial=backward))
     return (stretch - int(book.birth[gap.tensor])) % book.profile.stretch_count

@@ -77,11 +77,12 @@ def chosen_for(profile: Profile, tiers: Tiers, budget_bytes: int) -> tuple[Recom
 
 
 def segments_of(layers: Pass) -> list[list[int]]:
-    """The segments of the forward pass: the layers between two consecutive checkpoints, and those
+    """The segments of the forward passes: the layers between two consecutive checkpoints, and those
     after the last one. Layer 0 (see Pass) counts as a checkpoint, because the input is one."""
+    forward = layers.forward[layers.begin]
     found: list[list[int]] = [[]]
-    for layer in np.flatnonzero(layers.begin < layers.backward).tolist():
-        if layer == 0 or layers.heavy[layer]:
+    for layer in range(len(layers.begin)):
+        if layer == 0 or layers.heavy[layer] or not forward[layer]:
             found.append([])
         else:
             found[-1].append(layer)

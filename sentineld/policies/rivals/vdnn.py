@@ -76,10 +76,10 @@ def offload(book: Book, mode: Mode, at_once: bool) -> None:
     chosen = [
         gap
         for gap in gaps(book)
-        if _spans_passes(book, gap, layers.backward)
+        if _spans_passes(book, gap, layers)
         and (mode == Mode.ALL or _feeds_heavy(book, gap, layers))
     ]
-    # For each input, the layer that uses it first in the backward pass.
+    # For each input, the layer that uses it first in its backward pass.
     users = [int(layers.layer[book.stretch(gap, gap.until)]) for gap in chosen]
     begins = prefetches(layers, users)
     # Add the swaps in the order of their prefetches, because the prefetches share the bandwidth.
@@ -92,13 +92,15 @@ def offload(book: Book, mode: Mode, at_once: bool) -> None:
 def prefetches(layers: Pass, users: list[int]) -> dict[int, int]:
     """The stretch in which the prefetch of each layer's inputs begins, by layer.
 
-    users: the layers of the backward pass that use offloaded inputs. A layer is missing from the
-        result if no earlier layer of the backward pass prefetches its inputs.
+    users: the layers of backward passes that use offloaded inputs. A layer is missing from the
+        result if no earlier layer of its backward pass prefetches its inputs.
     """
-    begin = layers.begin
+    begin, backward = layers.begin, layers.backward[layers.begin]
     offloaded, found = set(users), dict[int, int]()
-    for current in np.flatnonzero(begin >= layers.backward).tolist():
+    for current in np.flatnonzero(backward).tolist():
         for later in range(current + 1, len(begin)):
+            if not backward[later]:
+                break
             if later in offloaded and later not in found:
                 found[later] = int(begin[current])
                 break
@@ -107,20 +109,22 @@ def prefetches(layers: Pass, users: list[int]) -> dict[int, int]:
     return found
 
 
-def _spans_passes(book: Book, gap: Gap, backward: int) -> bool:
-    """Whether the gap lies between an activation's last use in the forward pass and its first use
-    in the backward pass."""
+def _spans_passes(book: Book, gap: Gap, layers: Pass) -> bool:
+    """Whether the gap lies between an activation's last use in a forward pass and its first use in
+    the backward pass of the same step."""
     if book.profile.tensors["kind"][gap.tensor] != Kind.ACTIVATION:
         return False
-    birth = int(book.birth[gap.tensor])
-    return birth + gap.since < backward <= birth + gap.until < book.profile.stretch_count
+    since, until = (int(book.birth[gap.tensor]) + at for at in (gap.since, gap.until))
+    if until >= book.profile.stretch_count:
+        return False
+    return bool(layers.forward[since] and layers.backward[until])
 
 
 def _feeds_heavy(book: Book, gap: Gap, layers: Pass) -> bool:
-    """Whether a heavy layer of the forward pass uses the tensor. The layer in which the tensor is
+    """Whether a heavy layer of a forward pass uses the tensor. The layer in which the tensor is
     born counts only if no other layer uses the tensor."""
     rows = book.profile.accesses
     used = rows["stretch"][rows["tensor"] == gap.tensor].astype(np.int64)
-    users = set(layers.layer[used[used < layers.backward]].tolist())
+    users = set(layers.layer[used[layers.forward[used]]].tolist())
     born = int(layers.layer[book.birth[gap.tensor]])
     return any(layers.heavy[user] for user in (users - {born}) or {born})

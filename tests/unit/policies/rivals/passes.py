@@ -25,14 +25,27 @@ PAGES = 64
 """The size of each input."""
 
 
-def passes() -> Profile:
+def passes(times: int = 1) -> Profile:
+    """times: how often the step makes both passes, as in gradient accumulation. Pass i makes the
+    stretches 1 to 12 of the diagram 12 * i stretches later, with the tensors 5 * i to 5 * i + 4."""
+    begins, layers = [12 * i for i in range(times)], range(1, 7)
     profile = lap(
-        14,
-        *(Life(PAGES, (k - 1, k, 13 - k), (k - 1, 13 - k), (k - 1,)) for k in range(2, 7)),
+        12 * times + 2,
+        *(
+            Life(
+                PAGES,
+                (b + k - 1, b + k, b + 13 - k),
+                (b + k - 1, b + 13 - k),
+                (b + k - 1,),
+            )
+            for b in begins
+            for k in layers[1:]
+        ),
     )
     stretches = profile.stretches.copy()
-    for k in range(1, 7):
-        stretches["layer"][13 - k] = k
-        stretches["kind"][13 - k] = Boundary.BACKWARD
-    stretches["kind"][13] = Boundary.OPTIMIZER
+    for begin in begins:
+        for k in layers:
+            stretches["layer"][[begin + k, begin + 13 - k]] = k
+            stretches["kind"][begin + 13 - k] = Boundary.BACKWARD
+    stretches["kind"][12 * times + 1] = Boundary.OPTIMIZER
     return replace(profile, stretches=stretches)

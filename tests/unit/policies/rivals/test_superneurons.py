@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
@@ -48,6 +49,20 @@ def test_the_least_recently_used_output_leaves_when_memory_is_full() -> None:
     assert plan.notes[0] == "tensors are swapped out in 2 gaps; outputs of checkpoints"
     found = simulate(passes(), policy("superneurons"), moving(64), ROOM)
     assert found.step_seconds == pytest.approx(14)
+
+
+def test_outputs_of_every_pass_leave() -> None:
+    profile = passes(times=2)
+    for mode in Mode:
+        once, twice = (open_book(one, moving(64), ROOM) for one in (passes(), profile))
+        relieve(once, mode)
+        relieve(twice, mode)
+        assert not twice.over.any()
+        assert len(twice.swaps) == 2 * len(once.swaps)
+    # No layer is heavy: the prefetch for the second backward pass begins with this pass.
+    layers = replace(layers_of(profile), heavy=np.zeros(26, np.bool_))
+    gap = Gap(5, 1, 10)
+    assert int(twice.birth[5]) + prefetch_at(twice, gap, layers) == 19
 
 
 def test_nothing_leaves_while_memory_has_room() -> None:

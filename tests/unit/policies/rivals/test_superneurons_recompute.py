@@ -22,6 +22,7 @@ from sentineld.policies.rivals.superneurons_recompute import (
 from sentineld.simulate.simulate import simulate
 from tests.unit.policies.recompute.test_candidates import OF_Y
 from tests.unit.policies.recompute.toys import UNIT, W, X, Y, layered_profile
+from tests.unit.policies.rivals.passes import passes
 from tests.unit.policies.tiering import tiers
 
 WHOLE = Recomputation(2, 3, 5, ((Y, 3),), frozenset({X, W}), 60_000)
@@ -36,6 +37,11 @@ def test_a_small_segment_is_executed_again_as_a_whole() -> None:
     # The backward pass of layer b reads x, y and W.
     assert largest_need_bytes(profile, layers) == 3 * UNIT
     assert chosen_for(profile, tiers(100.0), 4 * UNIT) == (WHOLE,)
+
+
+def test_every_forward_pass_has_segments() -> None:
+    layers = replace(layers_of(passes(times=2)), heavy=np.zeros(26, np.bool_))
+    assert segments_of(layers) == [list(range(1, 7)), list(range(13, 19))]
 
 
 def test_the_optimizer_is_no_layer_of_the_backward_pass() -> None:

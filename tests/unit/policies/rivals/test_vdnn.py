@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -108,6 +109,21 @@ def test_modes_choose_inputs_of_no_heavy_or_all_layers() -> None:
     assert offloaded(with_heavy(3), Mode.NONE) == set()
     assert offloaded(with_heavy(3), Mode.CONV) == {3}
     assert offloaded(with_heavy(3), Mode.ALL) == {2, 3, 4}
+
+
+def test_inputs_of_every_pass_are_offloaded() -> None:
+    profile = passes(times=2)
+    plan = policy("vdnn").plan(profile, moving(64), ROOM)
+    verify(plan, profile, ROOM)
+    once = policy("vdnn").plan(passes(), moving(64), ROOM)
+    again = [(layer + 5, at + 12, tier) for layer, at, tier in moved(once)]
+    assert moved(plan) == moved(once) + again
+
+
+def test_the_prefetch_window_ends_with_its_pass() -> None:
+    layers = replace(layers_of(passes(times=2)), heavy=np.zeros(26, np.bool_))
+    # Layer 21 is in the second backward pass, which begins in stretch 19.
+    assert prefetches(layers, [11, 21]) == {11: 7, 21: 19}
 
 
 def test_the_first_sufficient_mode_is_kept() -> None:
