@@ -58,7 +58,8 @@ class AnonymousPages:
             raise SentinelError(
                 "not-permitted",
                 f"the daemon may not read the page tables of process {pid}",
-                "give the daemon CAP_SYS_PTRACE",
+                "give the daemon CAP_SYS_PTRACE and, for other users' processes,"
+                " CAP_DAC_READ_SEARCH",
             ) from None
         except FileNotFoundError:
             raise ProcessLookupError(f"process {pid} is gone") from None
