@@ -46,7 +46,8 @@ class Node:
         (folder / "bin").mkdir(exist_ok=True)
         self.called = folder / "systemctl.called"
         socket = control or folder / "none.sock"
-        self._program("sentinelctl", f'exec {join(SENTINELCTL)} --socket {socket} "$@"')
+        # Unlike the installed program, that of the working tree imports from the working directory.
+        self._program("sentinelctl", f'cd /; exec {join(SENTINELCTL)} --socket {socket} "$@"')
         self._program("systemctl", f'echo "$@" >>{self.called}')
 
     def _program(self, name: str, line: str) -> None:
@@ -54,14 +55,16 @@ class Node:
         program.write_text(f"#!/bin/sh\n{line}\n")
         program.chmod(0o755)
 
-    def run(self, script: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, script: str, cwd: Path = Path("/"), **more: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run a script with the environment variables of JOB and `more`."""
         # sentinelctl of the working tree needs PYTHONPATH.
         kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         return subprocess.run(
             [self._scripts / script],
             env={**JOB, **kept, **more},
-            cwd="/",
+            cwd=cwd,
             capture_output=True,
             text=True,
             errors="replace",  # the name of a cgroup need not be UTF-8
@@ -157,6 +160,12 @@ def test_a_task_loads_the_shim_if_the_daemon_runs(node: Node, daemon: Daemon) ->
 def test_an_epilog_starts_a_daemon_that_does_not_answer(bare: Node) -> None:
     assert bare.run("epilog").returncode == 0
     assert bare.called.read_text() == "start sentineld\n"
+
+
+def test_an_epilog_imports_nothing_from_its_working_directory(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('json.py is imported')\n")
+    done = node.run("epilog", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_epilog_detaches_what_the_job_has_left_behind(
