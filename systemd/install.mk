@@ -147,6 +147,7 @@ endif
 	rm -f $(addprefix $(DESTDIR)$(SHAREDIR)/,$(COMMAND_FILES))
 	rm -f $(DESTDIR)/lib/modules/*/updates/sentinel.ko
 ifeq ($(DESTDIR),)
+	rm -rf /run/sentineld
 	depmod
 	journalctl --update-catalog
 	systemctl daemon-reload

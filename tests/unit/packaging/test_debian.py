@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -99,6 +100,26 @@ def test_a_version_is_released_once_the_changelog_has_its_section(
     lines = changelog_module().entry(tmp_path, date).splitlines()
     assert lines[0].startswith(f"sentineld ({version}) ")
     assert lines[-1] == " -- A <a@b.invalid>  Fri, 02 Jan 2026 03:04:05 +0000"
+
+
+@pytest.mark.parametrize(("active", "calls"), [(True, "restart sentineld.service\n"), (False, "")])
+def test_a_newly_built_module_restarts_only_a_running_daemon(
+    tmp_path: Path, active: bool, calls: str
+) -> None:
+    for name, line in {
+        "systemctl": f"exit {0 if active else 3}",
+        "deb-systemd-invoke": f'echo "$@" >>{tmp_path}/called',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    script = (DEBIAN / "sentinel-dkms.postinst").read_text()
+    # As if systemd ran here, and the module were not loaded.
+    script = script.replace("/run/systemd/system", str(tmp_path))
+    script = script.replace("/dev/sentinel", str(tmp_path / "none"))
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    subprocess.run(["sh", "-c", script, "sh", "configure"], env=environment, check=True)
+    called = tmp_path / "called"
+    assert (called.read_text() if called.exists() else "") == calls
 
 
 def test_each_lintian_override_has_a_reason() -> None:

@@ -166,6 +166,10 @@ def test_the_unit_does_not_restart_after_permanent_errors(stage: Path) -> None:
     assert statuses == {EXIT_STATUS[code] for code in ("usage", "busy", "bad-config")}
 
 
+def test_a_stopped_unit_keeps_the_folder_that_containers_mount(stage: Path) -> None:
+    assert unit_of(stage)["RuntimeDirectoryPreserve"] == "yes"
+
+
 def test_the_modules_source_is_installed_for_dkms(stage: Path) -> None:
     (source,) = (stage / "usr/src").iterdir()
     settings = dict(
