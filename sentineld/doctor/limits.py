@@ -125,13 +125,16 @@ def _cgroup(system: System, process: str) -> str | None:
 
 def _limit(system: System, cgroup: str | None) -> tuple[int, str] | None:
     """(limit in bytes, file) of the smallest memory.max or memory.high of the cgroup and its
-    ancestors; None if there is no limit or the cgroup is unknown."""
+    ancestors; None if there is no limit or the cgroup is unknown.
+
+    The machine's root cgroup has no limit, but that of a cgroup namespace (a container) may have
+    one."""
     if cgroup is None:
         return None
     limits = []
     parts = cgroup.split("/") if cgroup else []
-    for depth in range(len(parts), 0, -1):
-        folder = "sys/fs/cgroup/" + "/".join(parts[:depth])
+    for depth in range(len(parts), -1, -1):
+        folder = "/".join(["sys/fs/cgroup", *parts[:depth]])
         for name in ("memory.max", "memory.high"):
             text = system.text(f"{folder}/{name}")
             if text and text.isdigit():

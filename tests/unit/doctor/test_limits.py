@@ -76,6 +76,17 @@ def test_memory_limits_of_all_parent_cgroups_are_checked(
     assert limits.memory_limit(system).status is Status.OK
 
 
+@pytest.mark.parametrize("cgroup", ["/", "/shell.scope"])
+def test_the_memory_limit_of_a_container_with_its_own_cgroup_namespace_is_checked(
+    system: System, cgroup: str
+) -> None:
+    write(system.root, "proc/self/cgroup", f"0::{cgroup}\n")
+    write(system.root, "sys/fs/cgroup/memory.max", f"{GIB}\n")
+    found = limits.memory_limit(system)
+    assert found.status is Status.WARN
+    assert "a process started here has /sys/fs/cgroup/memory.max = 1.0 GiB" in found.cause
+
+
 @pytest.mark.parametrize("kind", ["emulated", "paged", "swap"])
 @pytest.mark.parametrize("source", ["config", "daemon"])
 def test_tiers_that_are_no_nodes_are_not_limited(system: System, kind: str, source: str) -> None:
