@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 
 EBPF_REQUIRED_TIMEOUT_S = 180.0
 """Time limit for loading the probes if the daemon's start waits for them. To compile them, bcc
-takes 10 s in a guest with emulated CPUs, and longer on a loaded machine."""
+takes 10 s in a guest with emulated CPUs, and longer on a loaded machine. TimeoutStartSec of the
+systemd unit must be longer."""
 EBPF_TIMEOUT_S = 1800.0
 """Time limit for loading the probes if nothing waits for them. It only serves to end a loader that
 hangs."""

@@ -15,6 +15,7 @@ import pytest
 from docs.command_files import command_files
 from sentineld import __version__
 from sentineld.base.errors import EXIT_STATUS
+from sentineld.machine.machine import EBPF_REQUIRED_TIMEOUT_S
 
 ROOT = Path(__file__).parents[3]
 
@@ -164,6 +165,10 @@ def test_the_unit_starts_the_installed_daemon(stage: Path) -> None:
 def test_the_unit_does_not_restart_after_permanent_errors(stage: Path) -> None:
     statuses = {int(status) for status in unit_of(stage)["RestartPreventExitStatus"].split()}
     assert statuses == {EXIT_STATUS[code] for code in ("usage", "busy", "bad-config")}
+
+
+def test_systemd_waits_until_the_daemon_gives_up_waiting_for_its_probes(stage: Path) -> None:
+    assert int(unit_of(stage)["TimeoutStartSec"]) >= EBPF_REQUIRED_TIMEOUT_S + 30
 
 
 def test_a_stopped_unit_keeps_the_folder_that_containers_mount(stage: Path) -> None:
