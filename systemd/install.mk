@@ -6,11 +6,14 @@
 #                       not run
 #   KO=sentinel.ko      install this module, for the kernel for which it was built; without KO,
 #                       DKMS builds the module from /usr/src, if dkms is installed
+#   KERNELS=            the kernels for which DKMS builds the module; default: the running kernel and
+#                       all kernels whose headers are installed
 #   SO=libsentinelshim.so  install this shim object instead of compiling one
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 KO ?=
+KERNELS ?= $(sort $(shell uname -r) $(patsubst /lib/modules/%/build/Makefile,%,$(wildcard /lib/modules/*/build/Makefile)))
 SO ?=
 SYSTEM_PYTHON ?= /usr/bin/python3
 
@@ -109,6 +112,9 @@ install-files:
 	$(if $(KO),install -Dm644 $(KO) $(DESTDIR)$(MODULE))
 	$(if $(DESTDIR),,$(MAKE) activate KO=$(KO))
 
+# DKMS also rebuilds what it has already built for other kernels: after the next reboot, such a kernel
+# would load a module of an older source tree. Two versions of the module would replace each other.
+#
 # If a distribution package installs the files, its post-install script has to run these steps.
 .PHONY: activate
 activate:
@@ -119,9 +125,14 @@ ifneq ($(KO),)
 	depmod $(KERNEL)
 else
 	if command -v dkms >/dev/null; then \
+		for version in $$(dkms status -m sentinel | sed -n 's,^sentinel/\([^:, ]*\).*,\1,p' | sort -u); do \
+			[[ $$version == $(DKMS_VERSION) ]] || dkms remove sentinel/$$version --all || true; \
+		done; \
 		[[ -n "$$(dkms status $(DKMS_MODULE))" ]] || dkms add $(DKMS_MODULE); \
-		{ dkms build --force $(DKMS_MODULE) && dkms install --force $(DKMS_MODULE); } || \
-			echo "the module is not built: sentineld runs without it (see docs/explanation/backends.md)"; \
+		for kernel in $(KERNELS); do \
+			{ dkms build --force $(DKMS_MODULE) -k $$kernel && dkms install --force $(DKMS_MODULE) -k $$kernel; } || \
+				echo "the module is not built for kernel $$kernel: sentineld runs without it there (see docs/explanation/backends.md)"; \
+		done; \
 	else \
 		echo "dkms is missing: the module is not built (apt-get install dkms linux-headers-$$(uname -r), then make install again)"; \
 	fi

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import subprocess
 import sys
@@ -184,6 +185,38 @@ def test_the_modules_source_is_installed_for_dkms(stage: Path) -> None:
     assert source.name == f"sentinel-{settings['PACKAGE_VERSION']}"
     sources = {path.name for path in (ROOT / "kmod").glob("*.[ch]") if ".mod." not in path.name}
     assert sources | {"Kbuild", "Makefile"} <= files(source)
+
+
+DKMS = """#!/bin/sh
+echo "$@" >>{calls}
+[ "$1 $2" != "status -m" ] || printf 'sentinel/0.old, 6.1.0-1-amd64, x86_64: installed\\n'
+[ "$1 $5" != "build 6.1.0-1-amd64" ]
+"""
+
+
+def test_dkms_has_only_this_version_of_the_module_for_all_kernels(tmp_path: Path) -> None:
+    """Scripts take the place of dkms, which fails to build for one of the kernels, and of the
+    programs of systemd."""
+    calls = tmp_path / "calls"
+    for name in ("systemd-sysusers", "systemd-tmpfiles", "journalctl", "systemctl", "dkms"):
+        program = tmp_path / name
+        program.write_text(DKMS.format(calls=calls) if name == "dkms" else "#!/bin/sh\n")
+        program.chmod(0o755)
+    command = ["make", "activate", "KERNELS=6.1.0-1-amd64 6.12.0-2-amd64"]
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "not built for kernel 6.1.0-1-amd64" in done.stdout
+    (version,) = re.findall(r'^PACKAGE_VERSION="(.+)"', (ROOT / "kmod/dkms.conf").read_text(), re.M)
+    assert [line for line in calls.read_text().splitlines() if not line.startswith("status")] == [
+        "remove sentinel/0.old --all",
+        f"add sentinel/{version}",
+        f"build --force sentinel/{version} -k 6.1.0-1-amd64",
+        f"build --force sentinel/{version} -k 6.12.0-2-amd64",
+        f"install --force sentinel/{version} -k 6.12.0-2-amd64",
+    ]
 
 
 def test_uninstall_removes_only_what_was_installed(tmp_path: Path) -> None:
