@@ -23,6 +23,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.correct import Correction
 from sentineld.plan.spare import Spare, measures_moves
+from sentineld.planner.code_stamp import code_stamp
 from sentineld.planner.requests import (
     Answer,
     BoundRequest,
@@ -63,6 +64,7 @@ class Planners:
         """processes: limit on the number of planning processes that run at the same time. The other
         parameters: see set_limits()."""
         self._turns = Turns(processes)
+        self._code_stamp = code_stamp()
         self.set_limits(memory_bytes, timeout_s, nice=nice, fallbacks=fallbacks)
 
     def set_limits(
@@ -165,6 +167,13 @@ class Planners:
         return answer
 
     def _run(self, request: Request[Answer]) -> Answer | SentinelError:
+        # The child would import the new files, and could misunderstand the daemon's request.
+        if code_stamp() != self._code_stamp:
+            raise SentinelError(
+                "wrong-state",
+                "the files of sentineld have been replaced since the daemon started",
+                "restart it; that of the unit: systemctl restart sentineld",
+            )
         package_parent = str(Path(sentineld.__file__).parent.parent)
         paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
         limits = map(str, (os.getpid(), self._memory_bytes, self._nice))

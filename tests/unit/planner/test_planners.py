@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from sentineld.planner.planners import Planners
 from sentineld.policies.registry import policy
 from tests.unit.plan.toys import LARGE, PAGE, large_profile, toy_plan, toy_profile, two_tiers
 
+ROOT = Path(__file__).parents[3]
 BUDGET = 7 * LARGE * PAGE
 MEMORY = 1 << 30
 TIME_S = 600
@@ -84,3 +88,40 @@ def test_nothing_is_imported_from_the_working_directory(
     plan = Planners(1, MEMORY, TIME_S).plan(UID, "fast-only", large_profile(), two_tiers(), BUDGET)
     assert plan.policy == "fast-only"
     assert not (tmp_path / "imported").exists()
+
+
+def test_nothing_is_planned_after_the_files_were_replaced(tmp_path: Path) -> None:
+    """The script below takes the place of a daemon that runs while `make install` replaces its
+    files."""
+    shutil.copytree(ROOT / "sentineld", tmp_path / "sentineld")
+    script = f"""
+from pathlib import Path
+import sentineld
+from sentineld.base.errors import SentinelError
+from sentineld.planner.planners import Planners
+from tests.unit.plan.toys import large_profile, two_tiers
+
+def plan():
+    try:
+        print(planners.plan(0, "fast-only", large_profile(), two_tiers(), {BUDGET}).policy)
+    except SentinelError as error:
+        print(error)
+
+planners = Planners(1, {MEMORY}, {TIME_S})
+plan()
+Path(sentineld.__file__).with_name("entry.py").write_text("")
+plan()
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=TIME_S,
+    )
+    assert done.stdout.splitlines() == [
+        "fast-only",
+        "the files of sentineld have been replaced since the daemon started (restart it; that of"
+        " the unit: systemctl restart sentineld)",
+    ], done.stderr
