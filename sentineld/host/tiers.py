@@ -25,6 +25,7 @@ move pages 5 to 20 times as fast.
 sentineld.migrate.calibrate measures the actual value."""
 
 _NO_SECOND_TIER_HINT = (
+    "restart the daemon if it started before the second tier's memory was online, "
     "name the nodes in the config ([tiers] fast = [0], slow = [1]), "
     "use a file as the slow tier: sentineld --tiers paged:DIRECTORY, "
     "or emulate two tiers: sentineld --tiers emulated:cxl"
