@@ -9,7 +9,7 @@
 DEB ?= $(BUILD)/deb
 DEB_SOURCE := $(DEB)/source
 DEB_VERSION ?=
-DEB_FILES := README.md CHANGELOG.md LICENSE LICENSES Makefile pyproject.toml bpf docs kmod sentineld systemd tests/tools.mk
+DEB_FILES := README.md SECURITY.md CHANGELOG.md LICENSE LICENSES Makefile pyproject.toml bpf docs kmod sentineld systemd tests/tools.mk $(PICTURE)
 APT_DEB := build-essential debhelper dh-python dh-dkms fakeroot lintian
 # `make install` makes the man pages and completions from the commands' help.
 APT_DEB += python3-click python3-numpy python3-prometheus-client python3-pyroute2

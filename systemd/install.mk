@@ -43,6 +43,8 @@ PTH = $(shell $(SYSTEM_PYTHON) -c 'import site; print(next((p for p in site.gets
 KERNEL = $(shell modinfo -F vermagic $(KO) | cut -d ' ' -f 1)
 MODULE = /lib/modules/$(KERNEL)/updates/sentinel.ko
 
+# The picture is in the README.
+PICTURE = tests/unit/top/screens/sessions-80x24.svg
 DOC_FILES = $(shell cd docs && find . -name '*.md' -o -name '*.yml' -o -name '*.json' -o -name '*.png')
 MODULE_FILES = $(filter-out %.mod.c,$(notdir $(wildcard kmod/*.[ch] kmod/Kbuild kmod/Makefile kmod/dkms.conf)))
 PACKAGE_FILES = $(shell find sentineld bpf -type f \( -name '*.py' -o -path 'bpf/*.[ch]' -o -path '*/assets/*' \) -o -name py.typed)
@@ -98,8 +100,10 @@ install-files:
 	printf '%s\n' "$$LAUNCHER_CLI" > $(DESTDIR)$(PREFIX)/bin/sentinelctl
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/sentineld $(DESTDIR)$(PREFIX)/bin/sentinelctl
 	printf '%s\n' '$(LIBDIR)' "$$PTH_LINE" > $(DESTDIR)$(PTH)
-	@$(call copy,.,README.md LICENSE LICENSES,$(DESTDIR)$(DOCDIR))
+	@$(call copy,.,README.md SECURITY.md LICENSE LICENSES,$(DESTDIR)$(DOCDIR))
 	@$(call copy,docs,$(DOC_FILES),$(DESTDIR)$(DOCDIR))
+	install -m644 $(PICTURE) $(DESTDIR)$(DOCDIR)
+	$(SYSTEM_PYTHON) -B -m docs.installed_pages $(DESTDIR)$(DOCDIR)
 	$(MAKE_COMMAND_FILES) $(DESTDIR)$(SHAREDIR)
 	install -d $(dir $(DESTDIR)$(UNIT))
 	sed 's,@PREFIX@,$(PREFIX),; s,@DOCDIR@,$(DOCDIR),' systemd/sentineld.service.in > $(DESTDIR)$(UNIT)

@@ -59,6 +59,16 @@ def test_the_whole_package_is_installed(stage: Path) -> None:
     assert not {name for name in installed if name.startswith("tests")}
 
 
+def test_the_links_of_installed_pages_resolve(stage: Path) -> None:
+    folder = stage / "usr/local/share/doc/sentineld"
+    for page in folder.rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), (page, target)
+    readme = (folder / "README.md").read_text()
+    assert "[install](how-to/install.md)" in readme
+    assert "](sessions-80x24.svg)" in readme
+
+
 def test_slurms_scripts_are_executable(stage: Path) -> None:
     scripts = list((stage / "usr/local/lib/sentineld/slurm").iterdir())
     assert {script.name for script in scripts} == {"prolog", "epilog", "task-prolog"}
