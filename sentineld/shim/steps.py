@@ -35,10 +35,13 @@ class Calls:
     def begin(self, optimizer: object, call: FrameType) -> None:
         """Record that a call of optimizer.step() begins. call: the frame that calls the hooks."""
         # torch reports no end of a call that raises an error. Such a call is not on the stack any
-        # more.
+        # more, and its frame's id may be used again: the hooks of all optimizers are called by the
+        # same function of torch.
+        frame = id(call), call.f_code
+        self._calls = {one: other for one, other in self._calls.items() if other != frame}
         open_call = self._calls.get(id(optimizer))
         if open_call is None or not _is_called_by(call, open_call):
-            self._calls[id(optimizer)] = (id(call), call.f_code)
+            self._calls[id(optimizer)] = frame
 
     def end(self, optimizer: object, call: FrameType) -> bool:
         """Record that a call of optimizer.step() ends; returns whether it is the outermost one.
@@ -53,7 +56,6 @@ def _is_called_by(call: FrameType, caller: tuple[int, CodeType]) -> bool:
     """Whether the frame with this id and code is among the callers of the frame `call`."""
     frame = call.f_back
     while frame is not None:
-        # The id of a frame that has ended may be used again, but rarely for the same code.
         if (id(frame), frame.f_code) == caller:
             return True
         frame = frame.f_back

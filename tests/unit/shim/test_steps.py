@@ -130,10 +130,24 @@ def test_a_call_can_be_repeated_while_its_error_is_handled() -> None:
 
 
 def test_the_calls_of_optimizers_do_not_affect_each_other() -> None:
-    calls, first, second = Calls(), Optimizer(), Optimizer()
+    first, second = Step(), Step()
+    second.calls = first.calls
+    first.calls.begin(first.optimizer, sys._getframe())
+    second()
+    assert second.ends == [True]
+    assert first.calls.end(first.optimizer, sys._getframe())
+    assert not first.calls.end(first.optimizer, sys._getframe())
+
+
+def test_a_frame_may_get_the_address_of_one_that_an_error_has_ended() -> None:
+    calls, wrapped, wrapping = Calls(), Optimizer(), Optimizer()
     frame = sys._getframe()
-    calls.begin(first, frame)
-    calls.begin(second, frame)
-    assert calls.end(first, frame)
-    assert not calls.end(first, frame)
-    assert calls.end(second, frame)
+    calls.begin(wrapped, frame)  # raises an error, so it has no end
+    calls.begin(wrapping, frame)
+
+    def inner() -> bool:
+        calls.begin(wrapped, sys._getframe())
+        return calls.end(wrapped, sys._getframe())
+
+    assert inner()
+    assert calls.end(wrapping, frame)
