@@ -82,12 +82,17 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     )
     part, offset, size = cut_at_regions(layout, offset, size)
     index, anew = index[part], anew[part]
+    # The first page of each part, and the number of pages of its tensor.
+    first = (offset - table["offset"].astype(np.int64)[index]) // profile.page_bytes
     whole = np.maximum(pages[index], 1)
     table, rows, tensors = table[index], rows[index], tensors[index]
     slotted, planned, born = slotted[index], planned[index], born[index]
     table["offset"][planned] = offset[planned]
     table["pages"][planned] = size[planned] // profile.page_bytes
-    table["touched"] = table["touched"].astype(np.int64) * table["pages"] // whole
+    # Divide `touched` among the parts so that their sum is the row's.
+    first[~planned] = 0
+    touched, past = table["touched"].astype(np.int64), first + table["pages"]
+    table["touched"] = touched * past // whole - touched * first // whole
     for region in layout.regions:
         inside = planned & (table["offset"] >= region.offset)
         inside &= table["offset"] < region.offset + region.bytes

@@ -228,7 +228,8 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 #define SENTINEL_ACCESS_HIDES (1u << 3)
 
 struct sentinel_access { /* 40 bytes: emulated and paged tiers only; sorted by stretch */
-	/* page-aligned offset of the tensor or, if it spans regions, of its part in one region */
+	/* page-aligned offset of the tensor, or of a part of it: the row of a tensor is split where a
+	   region ends, and where pages that are born anew meet others */
 	uint64_t offset;
 	uint64_t slow_ps; /* delay for each slow page in this stretch, in ps; 0 on paged tiers */
 	uint32_t pages; /* number of pages of the tensor, or of its part, from `offset` on */

@@ -53,6 +53,20 @@ def test_pages_are_born_anew_if_the_tensor_before_drops_them() -> None:
     ]
 
 
+def test_the_parts_of_a_tensor_share_its_touched_pages() -> None:
+    profile, slots = toy_profile(), toy_plan().layout.slots.copy()
+    slots["offset"][1] = 3 * PAGE
+    slots["flags"][1] |= SLOT_DROP
+    # The access of the gradient, of whose two pages one is born anew.
+    rows = (profile.accesses["tensor"] == 2) & (profile.accesses["stretch"] == 2)
+    profile.accesses["pages"][rows] = 1
+    table = access_table(profile, replace(toy_plan().layout, slots=slots), two_tiers())
+    table = table[table["flags"] & HEAP == 0]
+    parts = table[(table["stretch"] == 2) & (table["offset"] >= 3 * PAGE)]
+    assert parts["pages"].tolist() == [1, 1]
+    assert parts["touched"].sum() == 1
+
+
 def test_costs_match_the_timing_model() -> None:
     profile, tiers = large_profile(), two_tiers()
     layout = toy_plan().layout
