@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import sentineld
@@ -12,9 +13,9 @@ def code_stamp(package: Path = Path(sentineld.__file__).parent) -> int:
     """A number that differs after a Python file of the package has been added, removed or replaced.
     It can be compared only with numbers of the same process. Takes milliseconds."""
     # Inode numbers would tell more, but can change by themselves on overlayfs.
-    facts = [
-        (str(file), status.st_size, status.st_mtime_ns)
-        for file in sorted(package.rglob("*.py"))
-        for status in [file.stat()]
-    ]
+    facts = []
+    for file in sorted(package.rglob("*.py")):
+        with contextlib.suppress(FileNotFoundError):  # an upgrade removes files at any moment
+            status = file.stat()
+            facts.append((str(file), status.st_size, status.st_mtime_ns))
     return hash(tuple(facts))
