@@ -9,6 +9,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -348,38 +349,48 @@ def test_a_new_budget_is_enforced_without_a_new_profile(training: Training) -> N
 SLOW_MOVES = f"{Path(NO_EBPF).parent}/slow-moves.toml"
 BYTES_PER_S = 3e6
 """A plan for this bandwidth has late promotions. At the bandwidth of the guest's nodes, moves take
-only a small part of a step, so no promotion is late."""
+only a small part of a step, so few promotions or none are late."""
 
 
-def restart_daemon(training: Training) -> None:
-    """Restart the daemon and wait until it has resumed the session."""
-    training.guest.run("systemctl restart sentineld", timeout=240)
-    wait("resumed", lambda: training.in_state("managed"), 480)
+def attach_anew(training: Training, fast: str, policy: str) -> None:
+    """Attach the process with a plan that assumes the configured bandwidth. An attach to another
+    budget would assume the bandwidth that was measured under the live plan."""
+    training.guest.run(f"sentinelctl detach {training.pid}")
+    attach = f"sentinelctl attach {training.pid} --fast {fast} --policy {policy}"
+    training.guest.run(attach, timeout=900)
+    wait("managed", lambda: training.in_state("managed"), 480)
+
+
+@contextmanager
+def slow_moves(training: Training) -> Iterator[None]:
+    """Make the daemon plan for a low migration bandwidth. Afterwards, the process is attached as
+    before."""
+
+    def restart_daemon() -> None:
+        training.guest.run("systemctl restart sentineld", timeout=240)
+        wait("resumed", lambda: training.in_state("managed"), 480)
+
+    guest, before = training.guest, training.session()
+    assert before is not None
+    guest.run(WITHOUT_EBPF)
+    guest.run(f"printf '[tiers]\\nmigration_bytes_per_s = {BYTES_PER_S}\\n' > {SLOW_MOVES}")
+    try:
+        restart_daemon()
+        yield
+    finally:
+        guest.run(f"rm {SLOW_MOVES}")
+        restart_daemon()
+        guest.run(f"rm {NO_EBPF}")
+        attach_anew(training, before["fast"], before["policy"])
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_each_boundary_with_late_promotions_is_decided_in_two_steps(training: Training) -> None:
-    guest, tried = training.guest, []
-    before = training.session()
-    assert before is not None
-    attach = f"sentinelctl attach {training.pid}"
-    guest.run(WITHOUT_EBPF)
-    guest.run(f"printf '[tiers]\\nmigration_bytes_per_s = {BYTES_PER_S}\\n' > {SLOW_MOVES}")
-    restart_daemon(training)
-    for fast in ("30%", "33%", "36%"):
-        guest.run(f"{attach} --fast {fast} --policy sentinel", timeout=900)
-        wait("managed", lambda: training.in_state("managed"), 240)
-        tried.append(decisions_in_time(training.session, lambda done: wait("trial", done, 600)))
-        if tried[-1]:
-            break
-    assert any(tried)
-    training.expect_another_step()
-    guest.run(f"rm {SLOW_MOVES}")
-    restart_daemon(training)
-    guest.run(f"{attach} --fast {before['fast']} --policy {before['policy']}", timeout=900)
-    wait("managed", lambda: training.in_state("managed"), 240)
-    guest.run(f"rm {NO_EBPF}")
+    with slow_moves(training):
+        attach_anew(training, "33%", "sentinel")
+        assert decisions_in_time(training.session, lambda done: wait("trial", done, 900))
+        training.expect_another_step()
 
 
 class Stop(NamedTuple):
