@@ -50,7 +50,8 @@ class Looking:
 
         frames: reads the pages' frame numbers, (count,); 0 if a frame is not known. Another thread
             calls it, before it waits for DAMON and again every REREAD_S seconds of the wait.
-        wait_s: time limit for waiting for DAMON; after it, the result has the problem "busy".
+        wait_s: time limit for waiting for DAMON. After it, or if all pages have left memory while
+            the thread waited, the result has the problem "busy".
         """
         if self._since_s is None:
             self._since_s = time.monotonic()

@@ -24,9 +24,9 @@ BUSY_S_MAX = 20.0
 """Time limit for waiting in a scan until DAMON is free. A training that is profiled can use DAMON
 for much longer."""
 BUSY_SCANS_MAX = 6
-"""If this number of scans ended without a window because DAMON was in use, the session does not
-wait for further scans before it pages out: a training that uses DAMON may itself wait until this
-session releases memory."""
+"""After this number of scans that waited for DAMON in vain, the session does not wait for further
+scans before it pages out: a training that uses DAMON may itself wait until this session releases
+memory."""
 FAILURES_MAX = 3
 """After accessed bits have been read, this number of failures in a row count as temporary."""
 SAMPLES_MAX = 1024
@@ -56,7 +56,7 @@ class Scanning:
         self._began_s = 0.0  # when the last scan began
         self._ended_s = time.monotonic()  # when the last scan ended
         self._spacing_s = INTERVAL_S_MIN  # mean time between the ends of two scans
-        self._busy_scans = 0  # scans that ended without a window because DAMON was in use
+        self._busy_scans = 0  # scans that waited for DAMON in vain
         self._failures = 0  # other failures to read accessed bits, in a row
         self._scan_cpu_s = 0.0  # CPU time of the current scan
         self.scans = 0
@@ -74,8 +74,8 @@ class Scanning:
     @property
     def warm(self) -> bool:
         """Whether there were enough scans (WARM_UP_SCANS) for the temperatures to be known. Also
-        true if only swap-ins can be observed, because further scans would not help, and if DAMON
-        was in use too often (BUSY_SCANS_MAX)."""
+        true if only swap-ins can be observed, because further scans would not help, and after
+        BUSY_SCANS_MAX scans that waited for DAMON in vain."""
         return (
             self.scans >= WARM_UP_SCANS
             or self.observed_by == "swap-ins"

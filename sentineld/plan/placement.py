@@ -229,7 +229,7 @@ def _evicting(plan: Plan, profile: Profile) -> Plan:
     """On paged tiers, extend the plan by evictions of those placed tensors that are born slow. For
     the other tensors, the plan already has such evictions (plan/draft.py)."""
     own = tuple(region for region in plan.layout.regions if region.name == "placed slow")
-    # On paged tiers, no plan has late promotions, so Plan.late is empty.
+    assert not len(plan.late)  # on paged tiers, no plan has late promotions
     alone = replace(plan, layout=replace(plan.layout, regions=own), moves=plan.moves[:0])
     more = evict_slow_births(alone, profile).moves
     if not len(more):
