@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,7 +13,7 @@ from sentineld.model.plan import Plan, Prediction
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
-from sentineld.plan.items import tensor_pages
+from sentineld.plan.items import persistent, tensor_pages
 from sentineld.plan.residency import (
     Residency,
     fast_shares,
@@ -30,15 +32,19 @@ def unpredicted() -> Prediction:
 def predicted(
     plan: Plan, profile: Profile, tiers: Tiers, found: Residency | None = None
 ) -> Prediction:
-    """Predict a steady step with the timing model, assuming that every move is in time.
+    """Predict a steady step with the timing model, assuming that every move is in time, except for
+    the promotions that are late by plan (Plan.late). The process is assumed not to wait for these
+    promotions, and they are too late for any access. They still count as promoted bytes and in the
+    peak.
 
     Prediction.fast_share counts only page accesses that are attributed to tensors.
 
     found: the plan's residency, if the caller has already computed it.
     """
     found = found or residency(plan, profile)
-    worth, served = served_pages(profile, found)
-    slow = 1 - fast_shares(profile, found)
+    timely = _without_late(plan, profile) if plan.late.any() else found
+    worth, served = served_pages(profile, timely)
+    slow = 1 - fast_shares(profile, timely)
     times_ns = timing_of(tiers).stretch_ns(profile, slow) + births_ns(plan, profile, tiers)
     sizes = plan.moves["bytes"].astype(np.int64)
     up = plan.moves["tier"] == 0
@@ -52,6 +58,17 @@ def predicted(
         fast_share=float(served.sum()) / total if total else 0.0,
         access_joules=energy_of(tiers).access_joules(profile, slow),
     )
+
+
+def _without_late(plan: Plan, profile: Profile) -> Residency:
+    """The residency in a steady step in which no late promotion takes place. Until the next
+    demotion, the pages then stay slow, also across the step's end."""
+    kept = plan.moves[~plan.late]
+    found = residency(replace(plan, moves=kept, late=plan.late[:0]), profile)
+    # Until the first move, a persistent page is on the tier on which it ended the previous step.
+    unmoved = np.cumsum(found.moving, axis=0) - found.moving == 0
+    unmoved &= persistent(profile)[found.tensor]
+    return replace(found, tier=np.where(unmoved, found.end_tier, found.tier))
 
 
 def initial_tiers(plan: Plan, profile: Profile) -> npt.NDArray[np.uint8]:

@@ -16,7 +16,6 @@ from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import Items, chunks, dies_in_birth_stretch_of, tensor_pages
 from sentineld.plan.layout import Area, build_layout, slow_born_areas
 from sentineld.plan.lives import Lives
-from sentineld.plan.predict import predicted
 from sentineld.plan.residency import places
 from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves, with_late
 from sentineld.plan.stall_trial import stall_boundaries
@@ -98,40 +97,7 @@ def assemble(
         # page only when it accesses the page. A step of a single stretch has only one boundary,
         # which would have to wait for the moves that start there.
         return finished(replace(plan, moves=both), profile, tiers)
-    # The prediction assumes that the process does not wait for late promotions, and that these
-    # promotions are too late for any access.
-    without = _without_late(placed)
-    never = replace(
-        plan,
-        moves=planned_moves(profile, items, without, space, offset),
-        initial=initial_ranges(profile, persistent, items, without, offset),
-    )
-    found = predicted(never, profile, tiers)
-    plan = finished(_with_waits(replace(plan, moves=both, late=late)), profile, tiers)
-    expected = replace(
-        plan.predicted,
-        step_ns=found.step_ns,
-        fast_share=found.fast_share,
-        access_joules=found.access_joules,
-    )
-    return replace(plan, predicted=expected)
-
-
-def _without_late(placed: Placement) -> Lives:
-    """The lives without the late promotions and without the next eviction after each of them.
-    Between such a promotion and this eviction, the chunk stays slow."""
-    items, fast, moving = placed.items, placed.lives.fast.copy(), placed.lives.moving.copy()
-    count = items.stretch_count
-    for position, chunk in np.argwhere(placed.late).tolist():
-        moving[position, chunk] = False
-        last = count if items.persistent[chunk] else int(items.length[chunk]) - position - 1
-        for ahead in range(1, last + 1):
-            at = (position + ahead) % count
-            evicted = moving[at, chunk]
-            fast[at, chunk] = moving[at, chunk] = False
-            if evicted:
-                break
-    return Lives(placed.lives.value, fast, moving)
+    return finished(_with_waits(replace(plan, moves=both, late=late)), profile, tiers)
 
 
 def _with_waits(plan: Plan) -> Plan:

@@ -19,7 +19,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.plan.check import verify
 from sentineld.plan.placement import planned
 from sentineld.policies.baselines import Baseline
-from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
+from tests.unit.plan.toys import PAGE, late_plan, toy_plan, toy_profile, two_tiers
 
 ACTIVATION, SCRATCH, GRADIENT, STATE, PARAMETER = range(5)
 """Rows of the toy's tensors."""
@@ -113,6 +113,37 @@ def test_moves_of_other_tensors_refer_to_the_whole_profile() -> None:
     assert plan.moves["tensor"].tolist() == [STATE, STATE]
     assert set(plan.initial["tensor"].tolist()) == {STATE, PARAMETER}
     verify(plan, profile, 7 * PAGE)
+
+
+def test_late_promotions_are_not_predicted_to_arrive() -> None:
+    """The policy's plan promotes half of the state late, or has the state slow in all stretches."""
+
+    class Late(Slow):
+        def __init__(self, late: bool) -> None:
+            super().__init__()
+            self.late = late
+
+        def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+            plan = late_plan(toy_plan())
+            initial = plan.initial[plan.initial["tensor"] == STATE].copy()
+            moves = plan.moves.copy()
+            initial["tensor"] = moves["tensor"] = 2
+            plan = replace(plan, moves=moves, initial=initial, reasons=("",) * 3)
+            if self.late:
+                return plan
+            initial["tier"] = 1
+            return replace(plan, moves=moves[:0], late=plan.late[:0], initial=initial)
+
+    profile = placed(slow=[GRADIENT, PARAMETER])
+    plan = planned(Late(True), profile, two_tiers(), 7 * PAGE)
+    verify(plan, profile, 7 * PAGE)
+    never = planned(Late(False), profile, two_tiers(), 7 * PAGE)
+    assert plan.predicted.step_ns == never.predicted.step_ns
+    assert plan.predicted.fast_share == never.predicted.fast_share
+    assert plan.predicted.access_joules == never.predicted.access_joules
+    # The late promotions take room and bandwidth nevertheless.
+    assert plan.predicted.promoted_bytes == 2 * PAGE
+    assert plan.predicted.peak_fast_bytes > never.predicted.peak_fast_bytes
 
 
 @pytest.mark.parametrize("budget_bytes", [-PAGE, 0, 6 * PAGE])
