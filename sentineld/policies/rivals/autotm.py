@@ -37,7 +37,7 @@ from sentineld.model.timing import timing_of
 from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout, slow_born_areas
-from sentineld.plan.residency import charged_pages, places, residency
+from sentineld.plan.residency import peak_fast_pages, places, residency
 from sentineld.plan.schedule import births_waits, coalesce, deaths
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.autotm_program import Answer, Problem, problem_of, solve
@@ -84,7 +84,7 @@ class AutoTM:
         for _ in range(TRIES):
             answer = solve(problem, max(room, 0), page_ns, GAP, (RELAXATION_S, SEARCH_S))
             plan = _plan(self.name, problem, answer, budget_bytes)
-            used = charged_pages(plan, profile, residency(plan, profile))
+            used = peak_fast_pages(plan, profile, residency(plan, profile))
             over = int(used.max(initial=0)) - limit
             if over <= 0:
                 break
@@ -93,7 +93,7 @@ class AutoTM:
             answer = _all_slow(answer)
             plan = _plan(self.name, problem, answer, budget_bytes)
         found = residency(plan, profile)
-        charged = charged_pages(plan, profile, found)
+        charged = peak_fast_pages(plan, profile, found)
         waits = births_waits(plan, profile, found, charged, transient(profile), limit)
         plan = replace(plan, layout=replace(plan.layout, waits=waits.astype(np.int32)))
         return finished(plan, profile, tiers)

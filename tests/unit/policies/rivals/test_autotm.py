@@ -13,6 +13,7 @@ A use in slow memory costs SLOW_S.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,6 +71,19 @@ def test_with_room_for_three_the_tensor_with_the_gap_goes_out() -> None:
     assert simulate(
         with_guest(), policy("autotm"), moving(64), 3 * 64 * PAGE
     ).step_seconds == pytest.approx(6.0)
+
+
+def test_a_birth_waits_only_if_the_tensors_that_live_together_need_the_room() -> None:
+    # The first tensor leaves between its uses, and two short-lived tensors live one after the other
+    # in stretch 4. The first tensor and one of the two fit into the room at the same time, so the
+    # births in stretch 4 need not wait until the first tensor has left.
+    profile = lap(8, Life(64, (0, 1, 7)), Life(64, (4,), (4, 4)), Life(64, (4,), (4, 4)))
+    tensors = profile.tensors.copy()
+    tensors["death_event"][1], tensors["birth_event"][2] = 1, 2
+    plan = planned(replace(profile, tensors=tensors), 2 * 64, 64)
+    assert [entry[::2] for entry in moved(plan)] == [(0, 1), (0, 0)]
+    assert plan.predicted.fast_share == 1
+    assert plan.layout.waits.tolist() == [-1] * 8
 
 
 def test_without_bandwidth_it_is_the_best_placement() -> None:
