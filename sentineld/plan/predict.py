@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.arrays import Mask
 from sentineld.model.energy import energy_of
 from sentineld.model.plan import Plan, Prediction
 from sentineld.model.profile import Profile
@@ -66,7 +67,7 @@ def _without_late(plan: Plan, profile: Profile) -> Residency:
     kept = plan.moves[~plan.late]
     found = residency(replace(plan, moves=kept, late=plan.late[:0]), profile)
     # Until the first move, a persistent page is on the tier on which it ended the previous step.
-    unmoved = np.cumsum(found.moving, axis=0) - found.moving == 0
+    unmoved: Mask = np.cumsum(found.moving, axis=0) - found.moving == 0
     unmoved &= persistent(profile)[found.tensor]
     return replace(found, tier=np.where(unmoved, found.end_tier, found.tier))
 
