@@ -42,6 +42,7 @@ from sentineld.model.tiers import Overlap, Tier, Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.accesses import access_table
 from sentineld.plan.pager_moves import pager_moves
+from sentineld.shim.native import HEAP_PER_MEMORY
 
 FAST_NODE, SLOW_NODE = 0, 1
 """The nodes in the residency map: memory, and the file."""
@@ -74,9 +75,8 @@ def disk_tiers(folder: Path, given: TierOverrides, room_bytes: int) -> Tiers:
         measured = measure_disk(folder)
         read, write = read or measured.read_bytes_per_s, write or measured.write_bytes_per_s
         latency_ns, wake_ns = measured.latency_ns(read), measured.wake_ns
-    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     dram = DRAM_BYTES_PER_S / SOCKET_THREADS
-    fast = Tier((FAST_NODE,), memory_bytes, dram, dram)
+    fast = Tier((FAST_NODE,), _memory_bytes(), dram, dram)
     slow = Tier((SLOW_NODE,), room_bytes, read, write, latency_ns, wake_ns=wake_ns)
     # The harmonic mean of the read and the write bandwidth, because a page that moves out and back
     # is written once and read once.
@@ -126,6 +126,8 @@ class PagedSubstrate:
         """The interface that moves pages by requests to the process's pager.
 
         The plan's own moves are not among these requests: the pager gets them with the layout.
+        Raises SentinelError if the process has no pager, or if its residency map has an impossible
+        length.
         """
         segment, paging = link.residency, link.paging
         if segment is None or paging is None:
@@ -134,7 +136,26 @@ class PagedSubstrate:
                 f"process {link.pid} has no pager",
                 "run the training with the shim that came with this daemon",
             )
-        return PagedMemory(segment, paging, spaces, tiers, link.wake_fd(), segment.page_bytes)
+        for space, (_, size) in spaces.items():
+            pages, needed = len(segment.maps[space]), -(-size // segment.page_bytes)
+            # The heap's map also covers the part of the heap that is not used yet.
+            if pages < needed or (space == Space.ARENA and pages > needed):
+                raise SentinelError(
+                    "failed",
+                    f"process {link.pid} reports impossible sizes: its map of the "
+                    f"{space.name.lower()} has {pages} pages, not {needed}",
+                    "run the training with the shim that came with this daemon",
+                )
+        heap_max = HEAP_PER_MEMORY * _memory_bytes()
+        return PagedMemory(
+            segment,
+            paging,
+            spaces,
+            tiers,
+            link.wake_fd(),
+            segment.page_bytes,
+            heap_bytes=lambda: min(link.segment.words().heap_used, heap_max),
+        )
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
         """The profile's accesses, without the delays of emulated tiers: an access to a page in the
@@ -219,3 +240,8 @@ class PagedSubstrate:
         if that is less. has_bytes: the file's present size."""
         room = shutil.disk_usage(self._folder).free + has_bytes
         return min(room, self._figures.paged_bytes or room)
+
+
+def _memory_bytes() -> int:
+    """Bytes of the machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

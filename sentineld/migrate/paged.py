@@ -53,16 +53,21 @@ class PagedMemory:
         wake_fd: int,
         page_bytes: int = PAGE_BYTES,
         sleep: Callable[[float], None] = time.sleep,
+        heap_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
         """segment: the residency map, which the pager writes.
         paging: the queues of evictions and fetches, in the same shared memory as the map.
-        wake_fd: see ShimLink; this object duplicates it."""
+        spaces: (start, bytes) of the arena and of the used part of the heap.
+        wake_fd: see ShimLink; this object duplicates it.
+        heap_bytes: returns the bytes of the heap that are in use now. They can become more than
+            those in `spaces`."""
         self.batch_pages = self.ahead_pages = BATCH_PAGES
         self._segment, self._paging = segment, paging
         self._spaces, self._tiers = dict(spaces), tiers
         self._wake_fd = os.dup(wake_fd)
         self._page_bytes = page_bytes
         self._sleep = sleep
+        self._heap_bytes = heap_bytes
 
     def query_pages(self, pages: Addresses) -> Status:
         """Read the map; a page in transit to or from the file counts as being in the file."""
@@ -112,7 +117,7 @@ class PagedMemory:
         return [
             sum(
                 int(np.count_nonzero(entries == 1 + tier.nodes[0])) * self._page_bytes
-                for entries in self._segment.maps.values()
+                for entries in self._used().values()
             )
             for tier in self._tiers.tiers
         ]
@@ -122,7 +127,7 @@ class PagedMemory:
         tier_of = np.full(256, ABSENT, np.uint8)
         for index, tier in enumerate(self._tiers.tiers):
             tier_of[1 + tier.nodes[0]] = index
-        return {space: tier_of[entries] for space, entries in self._segment.maps.items()}
+        return {space: tier_of[entries] for space, entries in self._used().items()}
 
     def misplaced(self, space: Space, offset: int, length_bytes: int, tier: int) -> Addresses:
         """Addresses of the range's pages that are on another tier; absent pages are left out."""
@@ -136,6 +141,18 @@ class PagedMemory:
     def close(self) -> None:
         """Close this object's descriptor."""
         os.close(self._wake_fd)
+
+    def _used(self) -> dict[Space, npt.NDArray[np.uint8]]:
+        """The entries of the arena and of the used heap. The maps can be longer: the heap's map
+        covers its reserved address space, and the process chooses the length of both maps. A read
+        of the other entries would take memory for pages of the map that the process never wrote."""
+        used = {}
+        for space, entries in self._segment.maps.items():
+            _, size = self._spaces.get(space, (0, 0))
+            if space == Space.HEAP:
+                size = max(size, self._heap_bytes())
+            used[space] = entries[: -(-size // self._page_bytes)]
+        return used
 
     def _append(
         self, evict: bool, space: Space, ranges: list[tuple[int, int]]

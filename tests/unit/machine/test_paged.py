@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -19,7 +20,9 @@ from sentineld.machine import paged as module
 from sentineld.machine.paged import FILE_ALIGN_BYTES, RESERVE_BYTES_MIN, PagedSubstrate
 from sentineld.machine.substrate import NO_PROVISION
 from sentineld.migrate.disk_speed import DiskRates
+from sentineld.model.plan import Space
 from sentineld.model.timing import FAULT_BYTES, timing_of
+from sentineld.observe.residency_segment import ResidencySegment
 from tests.unit.links import Linked
 from tests.unit.plan.toys import toy_plan, toy_profile
 
@@ -184,3 +187,30 @@ def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, linked: Linked) -> N
         limited.provision(linked.link, toy_plan().layout),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("arena_pages", "heap_pages", "problem"),
+    [(3, 9, ""), (1 << 20, 9, "map of the arena"), (2, 9, "arena"), (3, 1, "map of the heap")],
+)
+def test_a_residency_map_of_an_impossible_length_is_refused(
+    substrate: PagedSubstrate,
+    linked: Linked,
+    arena_pages: int,
+    heap_pages: int,
+    problem: str,
+) -> None:
+    maps = {
+        Space.ARENA: np.zeros(arena_pages, np.uint8),
+        Space.HEAP: np.zeros(heap_pages, np.uint8),
+    }
+    paging = SimpleNamespace(close=lambda: None)
+    found = SimpleNamespace(maps=maps, paging=paging, page_bytes=4096, close=lambda: None)
+    linked.link.residency = cast(ResidencySegment, found)
+    spaces = {Space.ARENA: (1 << 30, 3 * 4096), Space.HEAP: (1 << 40, 2 * 4096)}
+    tiers = substrate.tiers()
+    if problem:
+        with pytest.raises(SentinelError, match=problem):
+            substrate.memory(linked.link, spaces, tiers)
+    else:
+        substrate.memory(linked.link, spaces, tiers).close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -143,3 +144,32 @@ def test_pages_outside_a_shrunken_map_are_absent(memory: PagedMemory, segment: S
     pages = page_addresses(HEAP, 2 * PAGE, PAGE)
     assert memory.query_pages(pages).tolist() == [-errno.ENOENT] * 2
     assert memory.move_pages(pages, 0).status.tolist() == [-errno.ENOENT] * 2
+
+
+def test_only_the_arena_and_the_used_heap_are_read(
+    words: npt.NDArray[np.void], wake_fd: int
+) -> None:
+    """The process chooses the lengths of the maps."""
+    long = np.ones(64 << 20, np.uint8)
+    maps = Segment({Space.ARENA: long, Space.HEAP: long})
+    spaces = {Space.ARENA: (ARENA, 3 * PAGE), Space.HEAP: (HEAP, 2 * PAGE)}
+    used = 0
+    memory = PagedMemory(
+        cast(Any, maps),
+        PagingSegment(words),
+        spaces,
+        TIERS,
+        wake_fd,
+        PAGE,
+        heap_bytes=lambda: used,
+    )
+    tracemalloc.start()
+    try:
+        assert memory.bytes_by_tier() == [5 * PAGE, 0]
+        assert [len(tiers) for tiers in memory.page_tiers().values()] == [3, 2]
+        used = 4 * PAGE  # the heap grows
+        assert memory.bytes_by_tier() == [7 * PAGE, 0]
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+        memory.close()
