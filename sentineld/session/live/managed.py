@@ -27,6 +27,7 @@ from sentineld.plan.stall_trial import Decisions
 from sentineld.session.intake.claims import arena_range, heap_range
 from sentineld.session.live.barriers import Barriers
 from sentineld.session.live.divergence import Divergence, Patience, Verdict
+from sentineld.session.live.map_memory import MEMORY
 from sentineld.session.live.shapes import Planned
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,8 @@ class Managed:
         memory: returns the interface to the process's pages; see Substrate.memory().
         on_exit: called from the mover's thread if the mover can't continue, with the reason.
         patience: decides how long the session keeps a plan that does not fit.
-        Raises SentinelError, or OSError if no descriptor is free.
+        Raises SentinelError, or OSError if no descriptor is free. The error's code is "busy" if the
+        page maps of the user's processes, or of all processes, would need too much memory.
         """
         self.plan = plan = planned.plan
         self.profile = planned.profile
@@ -71,6 +73,8 @@ class Managed:
         with contextlib.ExitStack() as failed:
             self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC)
             failed.callback(os.close, self._stop_fd)
+            self._maps = failed.enter_context(contextlib.ExitStack())
+            self._maps.enter_context(MEMORY.held(link.uid, link.pid, self.spaces.values()))
             self._memory = memory(link, self.spaces, tiers)
             failed.callback(self._memory.close)
             ports = ProcessPorts(
@@ -166,6 +170,7 @@ class Managed:
             os.close(self._stop_fd)
         self.mover.stop()
         self._memory.close()
+        self._maps.close()
 
     def _barriers_hold(self) -> bool:
         return self._barriers.hold(self.mover.done_position)
