@@ -7,8 +7,7 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
 
@@ -27,6 +26,7 @@ from sentineld.migrate.process_memory import Wait
 from sentineld.migrate.reborn import back_to_their_region, dropped_pages
 from sentineld.migrate.residency_map import PageMaps
 from sentineld.migrate.syscalls import page_ranges
+from sentineld.migrate.watched import Watched
 from sentineld.model.arrays import Table
 from sentineld.model.plan import Space
 from sentineld.model.records import PAGE_BYTES
@@ -112,9 +112,7 @@ class Mover:
         self._page_bytes = page_bytes
         self._publish, self._read_position = process.publish, process.position
         self._ended, self._clock = process.ended, process.clock
-        self._backend: PageBackend | None = None
-        # Held during moves and queries, so that watch() and unwatch() take effect between them.
-        self._moving = threading.Lock()
+        self._watched = Watched()
         self._wake = threading.Condition()
         self._position = 0  # guarded by _wake, like the flags below
         self._fresh = False
@@ -131,7 +129,7 @@ class Mover:
         If a tier has no room, the thread that start() creates moves the remaining pages later.
         Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
         """
-        with self._disarmed(lambda: [self._ranges[Space.HEAP]]):
+        with self._watched.disarmed(lambda: [self._ranges[Space.HEAP]]):
             self._spaces.maps[Space.HEAP].refresh(self._memory)
         for move in sorted(self._moves_of(self._initial, "initial"), key=_is_promotion):
             while len(pages := np.setdiff1d(self._pages_of(move), move.stuck)):
@@ -189,16 +187,17 @@ class Mover:
     def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
         """Call begin(), which arms pages, between two moves. From then on, the mover disarms the
         pages of each move or query before it, and arms them again after it."""
-        with self._moving:
-            begin()
-            self._backend = backend
+        self._watched.begin(backend, begin)
 
     def unwatch(self, end: Callable[[], Result]) -> Result:
         """Call end(), which disarms all pages, between two moves. From then on, moves and queries
         no longer disarm and arm pages. Returns the result of end()."""
-        with self._moving:
-            self._backend = None
-            return end()
+        return self._watched.end(end)
+
+    @property
+    def gaps(self) -> int:
+        """See PlanMover.gaps. A gap is a read of the residency after a restart."""
+        return self._watched.gaps
 
     @property
     def done_position(self) -> int:
@@ -336,7 +335,7 @@ class Mover:
             if boundary == 0:
                 self.ledger.begin_step(step)
                 due = self._refresh or step >= self._refresh_at_step
-                if due and self._backend is None:
+                if due and not self._watched.watched:
                     self._read_residency()
         self._recheck(dropped)
         return True
@@ -369,7 +368,7 @@ class Mover:
         if not len(pages):
             return
         addresses = self._spaces.maps[Space.ARENA].addresses(pages)
-        with self._disarmed(lambda: page_ranges(addresses, self._page_bytes)):
+        with self._watched.disarmed(lambda: page_ranges(addresses, self._page_bytes)):
             self._charge.recheck(self._memory, pages, self._schedule.now)
         queue = self._schedule.queue
         back = back_to_their_region(pages, self._regions, self._page_bytes)
@@ -384,7 +383,7 @@ class Mover:
         step = self._schedule.now // self._schedule.boundary_count
         self._refresh_at_step = step + self._refresh_steps
         self._refresh_steps = min(2 * self._refresh_steps, REFRESH_STEPS_MAX)
-        with self._disarmed(self._ranges.values):
+        with self._watched.disarmed(self._ranges.values, gap=True):
             changed = self._charge.refresh(self._memory, self._schedule.now)
         log.debug("residency of process %d: %d pages differed from the map", self.pid, changed)
         for move in self._moves_of(self._settled, "heal"):
@@ -412,25 +411,6 @@ class Mover:
         with self._wake:
             return self._clock.wait(self._wake, lambda: self._fresh or self._stopping, duration_ns)
 
-    @contextmanager
-    def _disarmed(self, ranges: Callable[[], Iterable[tuple[int, int]]]) -> Iterator[None]:
-        """For a move or a query: if pages are watched, disarm the pages of the (start, bytes)
-        ranges before it, and arm them again after it. Linux 6.1 neither moves armed pages nor
-        reports their nodes; later kernels unarm the pages that they move."""
-        with self._moving:
-            armed = self._backend
-            if armed is None:
-                yield
-                return
-            found = [(start, size) for start, size in ranges() if size]
-            for start, size in found:
-                armed.disarm(start, size)
-            try:
-                yield
-            finally:
-                for start, size in found:
-                    armed.arm(start, size)
-
     def _execute(self, batch: Batch, wait: Wait | None = None) -> tuple[int, int]:
         """Move a batch, account for all of its pages, and return the bytes that moved and
         MoveResult.error."""
@@ -438,7 +418,7 @@ class Mover:
         addresses = np.concatenate(
             [self._spaces.maps[move.space].addresses(pages) for move, pages in batch.parts]
         )
-        with self._disarmed(lambda: page_ranges(addresses, self._page_bytes)):
+        with self._watched.disarmed(lambda: page_ranges(addresses, self._page_bytes)):
             began_ns = time.monotonic_ns()
             try:
                 result = self._memory.move_pages(addresses, node, wait)

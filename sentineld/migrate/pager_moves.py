@@ -101,6 +101,11 @@ class PagerMoves:
         return end()
 
     @property
+    def gaps(self) -> int:
+        """0: this object never disarms pages."""
+        return 0
+
+    @property
     def residency_known(self) -> bool:
         """True: the residency map is in shared memory, and the pager keeps it up to date."""
         return True

@@ -109,6 +109,12 @@ class PlanMover(Protocol):
         need not take sampling into account. Returns the result of end()."""
 
     @property
+    def gaps(self) -> int:
+        """How often all watched pages have been disarmed or, after that, armed again since the
+        mover was made. So if the number is odd, they are disarmed now. Accesses in between were
+        missed, and nothing marks them. May be read from any thread."""
+
+    @property
     def residency_known(self) -> bool:
         """Whether fast_bytes(), by_tier() and page_tiers() include the pages that were resident
         when the mover started."""

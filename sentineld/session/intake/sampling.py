@@ -55,7 +55,7 @@ class SampledPages:
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
     areas: Areas | None  # None: the module sampled, or no pages were sampled
     lost: int = 0  # number of records of accesses that the module lost since arm()
-    whole: bool = True  # whether all pages of the step's tensors were watched
+    whole: bool = True  # whether all pages of the step's tensors were watched, without a gap
     problem: SentinelError | None = None  # why page sampling was given up; see Sampling.problem
 
     @property

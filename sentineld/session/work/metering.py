@@ -73,6 +73,9 @@ class ModuleMetering(Metering):
         self._sampling = sampling
         self._tiers = tiers
         ranges = [space for space in managed.spaces.values() if space[1]]
+        self._gaps = managed.mover.gaps
+        self._gap_step = -1
+        """The last step that a gap in the watch may have affected; see PlanMover.gaps."""
         managed.mover.watch(sampling.sampler, lambda: sampling.arm(ranges, residency=True))
         self._lost = sampling.lost
 
@@ -93,6 +96,10 @@ class ModuleMetering(Metering):
             self._sampling.forget_before(end_epoch)
             return None
         words = self._link.segment.words()
+        if self._in_gap(step, words.step):
+            self._why = ": the mover read the residency of the pages"
+            self._sampling.forget_before(end_epoch)
+            return None
         moves = self._managed.mover.ledger.step(step.number)
         metered = meter_step(
             step.number,
@@ -106,6 +113,14 @@ class ModuleMetering(Metering):
         )
         self._sampling.forget_before(end_epoch)
         return metered
+
+    def _in_gap(self, step: Step, present_step: int) -> bool:
+        """Whether accesses of the step may have been missed. present_step: the number of the
+        process's present step, which a gap that is noticed now may have affected."""
+        before, self._gaps = self._gaps, self._managed.mover.gaps
+        if self._gaps != before or self._gaps % 2:
+            self._gap_step = max(present_step, step.number)
+        return step.number <= self._gap_step
 
     def _disarm(self) -> None:
         self._managed.mover.unwatch(self._sampling.disarm)

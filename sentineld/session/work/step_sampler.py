@@ -151,6 +151,7 @@ class StepSampler:
         self._managed: Managed | None = None
         self._armed_bytes: int | None = None  # bytes armed by _arm_heap(); None: it was not called
         self._armed_step = 0  # number of the step in which the pages were armed
+        self._gaps = 0  # mover.gaps when the pages were armed
         self._growths = 0  # how often the heap has outgrown the armed pages
         self._waiting_since_s = 0.0
 
@@ -212,6 +213,7 @@ class StepSampler:
         """Begin to sample a process under its live plan, which has cuts. Raises EOFError."""
         self._managed, self.cuts = managed, managed.plan.layout.cuts
         ranges = [space for space in managed.spaces.values() if space[1]]
+        self._gaps = managed.mover.gaps
         if sampling is not None:
             managed.mover.watch(sampling.sampler, lambda: sampling.arm(ranges, residency=False))
         self._begin(sampling)
@@ -248,7 +250,8 @@ class StepSampler:
         if found is None:
             return None
         pages = self._finish()
-        return SampledStep(found, replace(pages, whole=False) if pages and grew else pages)
+        missed = grew or (self._managed is not None and self._managed.mover.gaps != self._gaps)
+        return SampledStep(found, replace(pages, whole=False) if pages and missed else pages)
 
     @property
     def problem(self) -> SentinelError | None:

@@ -383,13 +383,15 @@ def test_watched_pages_do_not_count_as_absent(restart: bool) -> None:
         assert mover.by_tier() == [0, 4 * PAGE]
         mover.watch(memory, memory.arm_heap)
         armed = set(memory.armed)
+        assert mover.gaps == 0
         if restart:
             mover.begin(3 << 32)
-        for step in range(3, 9):
+        for step in range(3 if restart else 2, 9):
             mover.notify(step << 32)
             mover.work()
             assert mover.by_tier() == [0, 4 * PAGE]
         assert armed <= memory.armed
+        assert mover.gaps == (2 if restart else 0)
         memory.arena = 0
         mover.unwatch(memory.armed.clear)
         mover.notify(9 << 32)  # the residency was not read again until now

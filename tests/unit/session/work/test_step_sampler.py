@@ -5,7 +5,9 @@ step that the framework observed is taken without them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from sentineld.base.units import FastBudget
 from sentineld.config import TierOverrides
 from sentineld.machine.emulated import EmulatedSubstrate
 from sentineld.machine.substrate import Substrate
+from sentineld.model.plan import Space
 from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses
 from sentineld.observe import module
 from sentineld.observe.backend import Target
@@ -26,6 +29,7 @@ from sentineld.session.intake import sampling
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sample_memory import SampleMemory
 from sentineld.session.intake.sampling import Observing, Sampling
+from sentineld.session.live.managed import Managed
 from sentineld.session.work import step_sampler
 from sentineld.session.work.step_sampler import HEAP_GROWTHS_MAX, OperatorSteps, StepSampler
 from tests.unit.links import Linked
@@ -174,6 +178,35 @@ def test_a_step_is_sampled_incompletely_if_the_heap_grows_in_each_step(
     assert len(watched.log.armed) == 1 + HEAP_GROWTHS_MAX
     assert found.pages is not None
     assert found.pages.incomplete
+
+
+class Mover:
+    """A mover whose gaps the test counts."""
+
+    gaps = 0
+
+    def watch(self, _: object, begin: Callable[[], None]) -> None:
+        begin()
+
+    def unwatch(self, end: Callable[[], object]) -> object:
+        return end()
+
+
+@pytest.mark.parametrize("gaps", [0, 1, 2])
+def test_a_step_is_sampled_incompletely_if_the_watch_had_a_gap(
+    linked: Linked, watched: Watched, gaps: int
+) -> None:
+    mover = Mover()
+    plan = SimpleNamespace(layout=SimpleNamespace(cuts=watched.run.cuts))
+    managed = SimpleNamespace(mover=mover, plan=plan, spaces={Space.HEAP: (0, 4096)})
+    watched.run.begin_managed(watched.sampling, cast(Managed, managed))
+    mover.gaps = gaps
+    (step,) = watched.steps(1)
+    watched.run.operators.accesses = answer(step)
+    found = watched.run.on_step(step)
+    assert found is not None
+    assert found.pages is not None
+    assert found.pages.incomplete == (gaps > 0)
 
 
 def too_many(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
