@@ -126,7 +126,8 @@ class Mover:
     def enter(self) -> None:
         """Move persistent tensors to their initial tiers, in the caller's thread.
 
-        If a tier has no room, the thread that start() creates moves the remaining pages later.
+        If a tier has no room, or the budget has none for a promotion, the thread that start()
+        creates moves the remaining pages later.
         Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
         """
         with self._watched.disarmed(lambda: [self._ranges[Space.HEAP]]):
@@ -134,6 +135,9 @@ class Mover:
         for move in sorted(self._moves_of(self._initial, "initial"), key=_is_promotion):
             while len(pages := np.setdiff1d(self._pages_of(move), move.stuck)):
                 _, free = self._memory.best_node(move.tier)
+                if _is_promotion(move):
+                    # Charge.room_bytes() is not known yet, because it depends on the stretch.
+                    free = min(free, self._charge.budget_bytes - self._charge.charged_bytes())
                 limit = min(self._memory.batch_pages, free // self._page_bytes)
                 if limit <= 0:
                     self._give_up(move, "no-room")

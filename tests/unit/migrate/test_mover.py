@@ -44,11 +44,13 @@ class Run:
         tier: int = 1,
         plan_bytes: int = PLAN_BYTES,
         session_bytes: int = PLAN_BYTES + UNMANAGED_BYTES,
+        initial: Table | None = None,
     ) -> None:
         """births: arena births in stretch 2. If there are any, the layout has a barrier at boundary
         2, which waits for the moves of boundary 1.
         tier: the tier to which the plan moves the heap's four pages at boundary 1.
-        plan_bytes, session_bytes: the budgets of the plan and of the session."""
+        plan_bytes, session_bytes: the budgets of the plan and of the session.
+        initial: the plan's initial tiers; None: none."""
         self.process = subprocess.Popen(["sleep", "600"])
         self.published: list[int] = []
         self.ended: list[str] = []
@@ -68,6 +70,7 @@ class Run:
             np.zeros(0, np.uint8),
             (),
             Prediction(0, 0, 0, 0, 0.0),
+            initial=np.zeros(0, MOVE_DTYPE) if initial is None else initial,
         )
         self.mover = Mover(
             TIERS,
@@ -455,5 +458,23 @@ def test_promotions_and_unmanaged_bytes_share_the_session_s_budget(
         run.mover.work()
         assert run.mover.by_tier() == [promoted_pages * PAGE, (4 - promoted_pages) * PAGE]
         assert run.mover.fast_bytes() == promoted_pages * PAGE + UNMANAGED_BYTES
+    finally:
+        run.end_process()
+
+
+def test_entering_keeps_to_the_session_s_budget() -> None:
+    memory = BusyMemory()
+    memory.nodes[:], memory.busy[:] = 1, False
+    memory.let.set()
+    initial = np.array([(0, 0, 4, Space.HEAP, 0, 0, 4 * PAGE)], MOVE_DTYPE)
+    # Of the session's 5 pages, 3 are for the unmanaged bytes.
+    run = Run(memory, session_bytes=5 * PAGE, initial=initial)
+    try:
+        run.mover.enter()
+        assert run.mover.by_tier() == [2 * PAGE, 2 * PAGE]
+        assert run.mover.ledger.totals() == {
+            ("promote", "initial", "moved"): 2 * PAGE,
+            ("promote", "no-room", "skipped"): 2 * PAGE,
+        }
     finally:
         run.end_process()
