@@ -4,6 +4,7 @@ of the step, and the gaps of the tensors that the forward pass saves for the bac
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +44,7 @@ def layers_of(profile: Profile) -> Pass:
     forward, backward = passes(profile)
     times = np.bincount(layer, stretches["time_ns"])
     begin = np.flatnonzero(np.diff(layer, prepend=-1))
-    heavy: Mask = stretches["kind"][begin] == Boundary.FORWARD
+    heavy: Mask = (stretches["kind"][begin] == Boundary.FORWARD) & forward[begin]
     if heavy.any():
         heavy &= times >= times[heavy].mean()
     # In the backward pass, a layer is heavy if the same layer is heavy in the forward pass.
@@ -70,12 +71,33 @@ def saved(book: Book) -> list[Gap]:
 
 
 def passes(profile: Profile) -> tuple[Mask, Mask]:
-    """(S,) each: which stretches are part of a forward pass, and which of a backward pass. A
-    stretch that begins at a cut or outside all layers is part of the same pass as the stretch
-    before it. The start of the step is part of the forward pass."""
-    kinds = profile.stretches["kind"]
-    marks = np.isin(kinds, [Boundary.STEP, Boundary.FORWARD, Boundary.BACKWARD, Boundary.OPTIMIZER])
-    last = np.maximum.accumulate(np.where(marks, np.arange(len(kinds)), 0))
-    phase = kinds[last]
-    backward: Mask = phase == Boundary.BACKWARD
-    return np.isin(phase, [Boundary.STEP, Boundary.FORWARD]), backward
+    """(S,) each: which stretches are part of a forward pass, and which of a backward pass.
+
+    The start of the step is part of a forward pass. A stretch that begins at a cut or outside all
+    layers is part of the same pass as the stretch before it.
+
+    In a backward pass, activation checkpointing runs layers again. Such a layer has run forward
+    without a backward call since, unlike the layers of another forward pass (gradient
+    accumulation). A layer without any backward call is part of the same pass as the layer after it.
+    """
+    kinds, layers = profile.stretches["kind"].tolist(), profile.stretches["layer"].tolist()
+    calls = list(zip(kinds, layers, strict=True))
+    called_back = {layer for kind, layer in calls if kind == Boundary.BACKWARD}
+    pending: Counter[int] = Counter()  # forward calls of each layer without a backward call yet
+    phases = np.zeros(len(calls), np.int64)
+    phase = int(Boundary.STEP)
+    undecided: int | None = None  # the first of the layers whose pass is that of the next layer
+    for at, (kind, layer) in enumerate(calls):
+        if kind == Boundary.FORWARD and phase == Boundary.BACKWARD and layer not in called_back:
+            undecided = at if undecided is None else undecided
+        elif kind == Boundary.FORWARD:
+            if phase != Boundary.BACKWARD or not pending[layer]:
+                phases[at if undecided is None else undecided : at] = phase = kind
+                pending[layer] += 1
+            undecided = None
+        elif kind in (Boundary.STEP, Boundary.BACKWARD, Boundary.OPTIMIZER):
+            pending[layer] -= kind == Boundary.BACKWARD and pending[layer] > 0
+            phase, undecided = kind, None
+        phases[at] = phase
+    backward: Mask = phases == Boundary.BACKWARD
+    return np.isin(phases, [Boundary.STEP, Boundary.FORWARD]), backward

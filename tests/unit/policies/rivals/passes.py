@@ -25,6 +25,26 @@ PAGES = 64
 """The size of each input."""
 
 
+def checkpointed() -> Profile:
+    """A step of the same layers, but each of them is checkpointed. In the backward pass, layer k
+    runs again in stretch 19 - 2 * k, where it uses its input, and then backward in the next
+    stretch."""
+    again = {k: 19 - 2 * k for k in range(1, 7)}
+    profile = lap(
+        20,
+        *(
+            Life(PAGES, (k - 1, k, again[k], again[k] + 1), (k - 1, again[k] + 1), (k - 1,))
+            for k in range(2, 7)
+        ),
+    )
+    stretches = profile.stretches.copy()
+    for k, stretch in again.items():
+        stretches["layer"][stretch : stretch + 2] = k
+        stretches["kind"][stretch + 1] = Boundary.BACKWARD
+    stretches["kind"][19] = Boundary.OPTIMIZER
+    return replace(profile, stretches=stretches)
+
+
 def passes(times: int = 1) -> Profile:
     """times: how often the step makes both passes, as in gradient accumulation. Pass i makes the
     stretches 1 to 12 of the diagram 12 * i stretches later, with the tensors 5 * i to 5 * i + 4."""

@@ -27,7 +27,7 @@ from sentineld.simulate.simulate import simulate
 from tests.conftest import examples
 from tests.unit.policies.random_profiles import random_profiles
 from tests.unit.policies.rivals.laps import PAGE, moving
-from tests.unit.policies.rivals.passes import PAGES, passes
+from tests.unit.policies.rivals.passes import PAGES, checkpointed, passes
 from tests.unit.policies.tiering import paged_tiers
 
 ROOM = 3 * PAGES * PAGE
@@ -118,6 +118,12 @@ def test_inputs_of_every_pass_are_offloaded() -> None:
     once = policy("vdnn").plan(passes(), moving(64), ROOM)
     again = [(layer + 5, at + 12, tier) for layer, at, tier in moved(once)]
     assert moved(plan) == moved(once) + again
+
+
+def test_inputs_of_checkpointed_layers_are_offloaded() -> None:
+    profile = checkpointed()
+    assert offloaded(profile, Mode.ALL) == {2, 3, 4, 5}
+    verify(policy("vdnn").plan(profile, moving(64), ROOM), profile, ROOM)
 
 
 def test_the_prefetch_window_ends_with_its_pass() -> None:
