@@ -230,8 +230,9 @@ def _persistent(step: Step, events: Records) -> list[tuple[int, int]]:
 
 
 def _kinds(tensors: Table, stretches: Table) -> npt.NDArray[np.uint8]:
-    """The kind of each tensor with a slot. Gradients are born in a backward pass, and live until an
-    optimizer uses them: the first one after this pass, in a step with several."""
+    """The kind of each tensor with a slot. Gradients are born in a backward pass and live into the
+    next call of an optimizer. They die before the backward pass goes on or another one begins;
+    otherwise, they are the gradients of activations. They may also live until the next step."""
     kinds = np.full(len(tensors), Kind.ACTIVATION, np.uint8)
     optimizer = np.flatnonzero(stretches["kind"] == Boundary.OPTIMIZER)
     backward = np.flatnonzero(stretches["kind"] == Boundary.BACKWARD)
@@ -241,7 +242,9 @@ def _kinds(tensors: Table, stretches: Table) -> npt.NDArray[np.uint8]:
     used = np.append(optimizer, never)[at]
     before = np.concatenate([[-1], optimizer])[at]
     begun = np.append(backward, never)[np.searchsorted(backward, before, side="right")]
-    into_optimizer = (used < never) & (tensors["wraps"] | (tensors["death_stretch"] >= used))
+    dead = tensors["death_stretch"]
+    again = np.append(backward, never)[np.searchsorted(backward, used, side="right")]
+    into_optimizer = (used < never) & (tensors["wraps"] | ((dead >= used) & (dead < again)))
     kinds[(begun <= born) & into_optimizer] = Kind.GRADIENT
     within = tensors["birth_stretch"] == tensors["death_stretch"]
     kinds[within & ~tensors["wraps"]] = Kind.SCRATCH

@@ -62,6 +62,25 @@ def test_each_optimizer_has_gradients() -> None:
     assert kinds == [Kind.ACTIVATION, Kind.GRADIENT] * 2
 
 
+def test_optimizers_within_the_backward_pass_use_no_gradients_of_activations() -> None:
+    """With an optimizer for each layer, the gradient of a layer's input outlives the optimizer."""
+    trainer = Trainer()
+    for _ in range(3):
+        trainer.begin_step()
+        passed: list[Tensor] = []
+        for layer in ("b", "a"):
+            trainer.boundary(Boundary.BACKWARD, layer)
+            own, following = trainer.alloc(3 * PAGE), trainer.alloc(2 * PAGE)
+            trainer.free(*passed)
+            passed = [following]
+            trainer.boundary(Boundary.OPTIMIZER)
+            trainer.free(own)
+        trainer.free(*passed)
+    trainer.finish()
+    kinds = step_lifetimes(last_step(trainer)).tensors["kind"].tolist()
+    assert kinds[:3] == [Kind.GRADIENT, Kind.ACTIVATION, Kind.GRADIENT]
+
+
 def test_peak_counts_whole_pages() -> None:
     # Live pages at event 4: parameter 4 + saved 2 + gradient 3 = 9. Live pages at event 2:
     # parameter 4 + saved 2 + scratch 2 = 8.
