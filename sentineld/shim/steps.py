@@ -29,7 +29,8 @@ class Calls:
 
     def __init__(self) -> None:
         # id of an optimizer in a call -> id and code of the frame of its outermost call. No frame
-        # is kept, because it would keep its local variables alive.
+        # is kept, because it would keep its local variables alive. Threads may call optimizers at
+        # the same time, so each access to the dict is a single call of one of its methods.
         self._calls: dict[int, tuple[int, CodeType]] = {}
 
     def begin(self, optimizer: object, call: FrameType) -> None:
@@ -38,7 +39,9 @@ class Calls:
         # more, and its frame's id may be used again: the hooks of all optimizers are called by the
         # same function of torch.
         frame = id(call), call.f_code
-        self._calls = {one: other for one, other in self._calls.items() if other != frame}
+        for other, dead_call in list(self._calls.items()):
+            if dead_call == frame:
+                self._calls.pop(other, None)
         open_call = self._calls.get(id(optimizer))
         if open_call is None or not _is_called_by(call, open_call):
             self._calls[id(optimizer)] = frame
@@ -48,7 +51,7 @@ class Calls:
         call: the frame that was passed to begin()."""
         if self._calls.get(id(optimizer)) != (id(call), call.f_code):
             return False
-        del self._calls[id(optimizer)]
+        self._calls.pop(id(optimizer), None)
         return True
 
 

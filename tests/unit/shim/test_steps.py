@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -137,6 +138,24 @@ def test_the_calls_of_optimizers_do_not_affect_each_other() -> None:
     assert second.ends == [True]
     assert first.calls.end(first.optimizer, sys._getframe())
     assert not first.calls.end(first.optimizer, sys._getframe())
+
+
+def test_threads_may_call_optimizers_at_the_same_time() -> None:
+    calls, steps = Calls(), [Step() for _ in range(4)]
+
+    def train(step: Step) -> None:
+        step.calls = calls
+        for _ in range(5000):
+            step()
+
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(len(steps)) as pool:
+            list(pool.map(train, steps))
+    finally:
+        sys.setswitchinterval(before_s)
+    assert all(step.ends == [True] * 5000 for step in steps)
 
 
 def test_a_frame_may_get_the_address_of_one_that_an_error_has_ended() -> None:
