@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import sentineld
@@ -14,8 +15,15 @@ def code_stamp(package: Path = Path(sentineld.__file__).parent) -> int:
     It can be compared only with numbers of the same process. Takes milliseconds."""
     # Inode numbers would tell more, but can change by themselves on overlayfs.
     facts = []
-    for file in sorted(package.rglob("*.py")):
-        with contextlib.suppress(FileNotFoundError):  # an upgrade removes files at any moment
-            status = file.stat()
-            facts.append((str(file), status.st_size, status.st_mtime_ns))
-    return hash(tuple(facts))
+    for folder, _, names in os.walk(package):
+        for name in names:
+            if name.endswith(".py"):
+                # An upgrade can remove files and folders at any moment; os.walk() ignores this.
+                with contextlib.suppress(FileNotFoundError):
+                    status = os.stat(os.path.join(folder, name))
+                    facts.append((folder, name, status.st_size, status.st_mtime_ns))
+    return hash(tuple(sorted(facts)))
+
+
+AT_START = code_stamp()
+"""The stamp of the files that this process has imported."""

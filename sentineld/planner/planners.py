@@ -23,7 +23,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.correct import Correction
 from sentineld.plan.spare import Spare, measures_moves
-from sentineld.planner.code_stamp import code_stamp
+from sentineld.planner.code_stamp import AT_START, code_stamp
 from sentineld.planner.requests import (
     Answer,
     BoundRequest,
@@ -64,7 +64,6 @@ class Planners:
         """processes: limit on the number of planning processes that run at the same time. The other
         parameters: see set_limits()."""
         self._turns = Turns(processes)
-        self._code_stamp = code_stamp()
         self.set_limits(memory_bytes, timeout_s, nice=nice, fallbacks=fallbacks)
 
     def set_limits(
@@ -168,7 +167,7 @@ class Planners:
 
     def _run(self, request: Request[Answer]) -> Answer | SentinelError:
         # The child would import the new files, and could misunderstand the daemon's request.
-        if code_stamp() != self._code_stamp:
+        if code_stamp() != AT_START:
             raise SentinelError(
                 "wrong-state",
                 "the files of sentineld have been replaced since the daemon started",
