@@ -130,7 +130,8 @@ ifneq ($(KO),)
 else
 	if command -v dkms >/dev/null; then \
 		for version in $$(dkms status -m sentinel | sed -n 's,^sentinel/\([^:, ]*\).*,\1,p' | sort -u); do \
-			[[ $$version == $(DKMS_VERSION) ]] || dkms remove sentinel/$$version --all || true; \
+			[[ $$version != $(DKMS_VERSION) ]] && dkms remove sentinel/$$version --all || continue; \
+			dpkg -S /usr/src/sentinel-$$version >/dev/null 2>&1 || rm -rf /usr/src/sentinel-$$version; \
 		done; \
 		[[ -n "$$(dkms status $(DKMS_MODULE))" ]] || dkms add $(DKMS_MODULE); \
 		for kernel in $(KERNELS); do \
