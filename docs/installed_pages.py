@@ -33,14 +33,14 @@ def adapted(source: Path, folder: Path) -> str:
             return text
         return f"[{text}]({os.path.relpath(target, (folder / place(source)).parent)}{anchor})"
 
-    return LINK.sub(link, source.read_text())
+    return LINK.sub(link, source.read_text(encoding="utf-8"))
 
 
 def main() -> None:
     """Adapt the pages in the folder that the first argument names."""
     folder = Path(sys.argv[1])
     for source in (ROOT / "README.md", ROOT / "SECURITY.md", *DOCS.rglob("*.md")):
-        (folder / place(source)).write_text(adapted(source, folder))
+        (folder / place(source)).write_text(adapted(source, folder), encoding="utf-8")
 
 
 if __name__ == "__main__":
