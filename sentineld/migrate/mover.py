@@ -390,9 +390,8 @@ class Mover:
         with self._watched.disarmed(self._ranges.values, gap=True):
             changed = self._charge.refresh(self._memory, self._schedule.now)
         log.debug("residency of process %d: %d pages differed from the map", self.pid, changed)
-        for move in self._moves_of(self._settled, "heal"):
-            if len(self._pages_of(move)):
-                self._schedule.queue.add(move)
+        for move in self._moves_of(self._settled[self._spaces.misplaced(self._settled)], "heal"):
+            self._schedule.queue.add(move)
 
     def _moves_of(self, table: Table, reason: str) -> list[Pending]:
         return [self._schedule.move_now(row, reason) for row in table]

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from sentineld.migrate.process_memory import Memory
 from sentineld.migrate.syscalls import Addresses, Status
+from sentineld.model.arrays import Mask, Table
 from sentineld.model.plan import Space
 from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
@@ -168,6 +169,24 @@ class PageMaps:
         pages = self._elsewhere[tier][residency.nodes[span].view(np.uint8)].nonzero()[0]
         pages += span.start
         return pages
+
+    def misplaced(self, table: Table) -> Mask:
+        """(N,): which ranges pages_to_move() finds any pages in. table: MOVE_DTYPE, (N,)."""
+        found = np.zeros(len(table), np.bool_)
+        for space, residency in self.maps.items():
+            for tier, elsewhere in enumerate(self._elsewhere):
+                rows = np.flatnonzero((table["space"] == space) & (table["tier"] == tier))
+                if not len(rows):
+                    continue
+                # The number of misplaced pages before each page of the map.
+                before = np.zeros(len(residency.nodes) + 1, np.int64)
+                np.cumsum(elsewhere[residency.nodes.view(np.uint8)], out=before[1:])
+                begin = table["offset"][rows].astype(np.int64)
+                end = begin + table["bytes"][rows].astype(np.int64)
+                first, last = begin // self.page_bytes, -(-end // self.page_bytes)
+                first, last = (np.minimum(at, len(residency.nodes)) for at in (first, last))
+                found[rows] = before[last] > before[first]
+        return found
 
     def on_tier(self, status: Status | Nodes, tier: int) -> npt.NDArray[np.bool_]:
         """Whether each status, or entry of a map, is a node of the tier."""

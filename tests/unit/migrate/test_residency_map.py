@@ -14,7 +14,7 @@ import numpy as np
 from sentineld.migrate.process_memory import KernelMemory, Memory
 from sentineld.migrate.residency_map import ABSENT, PageMaps, ResidencyMap
 from sentineld.migrate.syscalls import Addresses, Status
-from sentineld.model.plan import Space
+from sentineld.model.plan import MOVE_DTYPE, Space
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.plan.residency import ABSENT as ABSENT_TIER
 
@@ -73,6 +73,24 @@ def test_sums_and_pages_to_move_by_tier() -> None:
     }
     assert spaces.pages_to_move(Space.ARENA, PAGE, 3 * PAGE, 0).tolist() == [2]
     assert spaces.pages_to_move(Space.HEAP, 0, 4 * PAGE, 0).tolist() == [0, 1]
+
+
+def test_ranges_with_pages_to_move_are_found() -> None:
+    random, spaces = np.random.default_rng(1), {Space.ARENA: (1 << 30, 40 * PAGE)}
+    maps = PageMaps(TIERS, {**spaces, Space.HEAP: (1 << 31, 9 * PAGE)})
+    for one in maps.maps.values():
+        one.nodes[:] = random.choice([0, 0, 0, 1, 3, ABSENT], len(one.nodes))
+    table = np.zeros(300, MOVE_DTYPE)
+    table["space"], table["tier"] = random.integers(0, 2, (2, 300))
+    table["offset"] = random.integers(0, 45, 300) * PAGE  # some begin or end beyond the map
+    table["bytes"] = random.integers(0, 4, 300) * PAGE
+    expected = [
+        len(maps.pages_to_move(Space(row["space"]), int(row["offset"]), int(row["bytes"]), tier))
+        > 0
+        for row, tier in zip(table, table["tier"].tolist(), strict=True)
+    ]
+    assert maps.misplaced(table).tolist() == expected
+    assert 30 < sum(expected) < 270
 
 
 def test_refresh_reads_this_processs_own_pages() -> None:
