@@ -178,14 +178,15 @@ class PageMaps:
                 rows = np.flatnonzero((table["space"] == space) & (table["tier"] == tier))
                 if not len(rows):
                     continue
-                # The number of misplaced pages before each page of the map.
-                before = np.zeros(len(residency.nodes) + 1, np.int64)
-                np.cumsum(elsewhere[residency.nodes.view(np.uint8)], out=before[1:])
                 begin = table["offset"][rows].astype(np.int64)
                 end = begin + table["bytes"][rows].astype(np.int64)
-                first, last = begin // self.page_bytes, -(-end // self.page_bytes)
-                first, last = (np.minimum(at, len(residency.nodes)) for at in (first, last))
-                found[rows] = before[last] > before[first]
+                last = np.minimum(-(-end // self.page_bytes), len(residency.nodes))
+                first = np.minimum(begin // self.page_bytes, last)
+                # One more page, because reduceat() accepts no index beyond the array. It reduces
+                # from each index to the next, or takes a single element if the next is not larger.
+                away = np.append(elsewhere[residency.nodes.view(np.uint8)], False)
+                pairs = np.stack([first, last], axis=1).ravel()
+                found[rows] = np.logical_or.reduceat(away, pairs)[::2] & (last > first)
         return found
 
     def on_tier(self, status: Status | Nodes, tier: int) -> npt.NDArray[np.bool_]:
