@@ -4,7 +4,6 @@ of the step, and the gaps of the tensors that the forward pass saves for the bac
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,28 +75,31 @@ def passes(profile: Profile) -> tuple[Mask, Mask]:
     The start of the step is part of a forward pass. A stretch that begins at a cut or outside all
     layers is part of the same pass as the stretch before it.
 
-    In a backward pass, activation checkpointing runs layers again. Such a layer has run forward
-    without a backward call since, unlike the layers of another forward pass (gradient
-    accumulation). A layer without any backward call is part of the same pass as the layer after it.
+    In a backward pass, activation checkpointing runs layers again. These calls are part of the
+    backward pass. The forward calls between two backward calls are another forward pass (gradient
+    accumulation) if they include the layer that was called backward first, or a layer that has not
+    run in the forward pass before.
     """
     kinds, layers = profile.stretches["kind"].tolist(), profile.stretches["layer"].tolist()
-    calls = list(zip(kinds, layers, strict=True))
-    called_back = {layer for kind, layer in calls if kind == Boundary.BACKWARD}
-    pending: Counter[int] = Counter()  # forward calls of each layer without a backward call yet
-    phases = np.zeros(len(calls), np.int64)
+    phases = np.zeros(len(kinds), np.int64)
     phase = int(Boundary.STEP)
-    undecided: int | None = None  # the first of the layers whose pass is that of the next layer
-    for at, (kind, layer) in enumerate(calls):
-        if kind == Boundary.FORWARD and phase == Boundary.BACKWARD and layer not in called_back:
-            undecided = at if undecided is None else undecided
-        elif kind == Boundary.FORWARD:
-            if phase != Boundary.BACKWARD or not pending[layer]:
-                phases[at if undecided is None else undecided : at] = phase = kind
-                pending[layer] += 1
-            undecided = None
-        elif kind in (Boundary.STEP, Boundary.BACKWARD, Boundary.OPTIMIZER):
-            pending[layer] -= kind == Boundary.BACKWARD and pending[layer] > 0
-            phase, undecided = kind, None
+    ran = set[int]()  # the layers of the latest forward pass
+    first = -1  # the first layer of the latest backward pass
+    begin: int | None = None  # the first forward call since a backward call
+    for at, (kind, layer) in enumerate(zip(kinds, layers, strict=True)):
+        if kind == Boundary.FORWARD and phase == Boundary.BACKWARD:
+            begin = at if begin is None else begin
+            if layer == first or layer not in ran:
+                phases[begin:at] = phase = kind
+                ran = set(layers[begin:at])
+        elif kind in (Boundary.STEP, Boundary.FORWARD, Boundary.BACKWARD, Boundary.OPTIMIZER):
+            if kind == Boundary.FORWARD != phase:
+                ran = set()
+            elif kind == Boundary.BACKWARD != phase:
+                first = layer
+            phase, begin = kind, None
+        if phase == Boundary.FORWARD:
+            ran.add(layer)
         phases[at] = phase
     backward: Mask = phases == Boundary.BACKWARD
     return np.isin(phases, [Boundary.STEP, Boundary.FORWARD]), backward

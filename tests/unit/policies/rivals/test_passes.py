@@ -45,7 +45,27 @@ def test_layers_that_a_checkpoint_runs_again_are_part_of_the_backward_pass() -> 
     assert found(STEP, *one, *one, OPTIMIZER) == "F" + 2 * "FFFBBBBBB" + "-"
 
 
-def test_a_layer_without_a_backward_call_is_part_of_the_pass_of_the_next_layer() -> None:
+def test_a_forward_pass_without_gradients_has_no_backward_pass() -> None:
+    one = [*calls(F, 1, 2, 3, 1, 2, 3), *calls(B, 3, 2, 1)]
+    assert found(STEP, *one, *one, OPTIMIZER) == "F" + 2 * "FFFFFFBBB" + "-"
+
+
+def test_a_checkpoint_may_run_the_last_layers_again_before_any_backward_call() -> None:
+    one = [*calls(F, 9, 1, 2, 1, 2), *calls(B, 2, 1)]
+    assert found(STEP, *one, *one, OPTIMIZER) == "F" + 2 * "FFFFFBB" + "-"
+
+
+def test_a_checkpointed_layer_may_be_called_several_times() -> None:
+    one = [*calls(F, 1, 1, 9), *calls(B, 9), *calls(F, 1), *calls(B, 1), *calls(F, 1), *calls(B, 1)]
+    assert found(STEP, *one, *one, OPTIMIZER) == "F" + 2 * "FFFBBBBB" + "-"
+
+
+def test_two_networks_may_take_turns() -> None:
+    one = [*calls(F, 1, 2), *calls(B, 2, 1), *calls(F, 3, 4), *calls(B, 4, 3)]
+    assert found(STEP, *one, OPTIMIZER) == "FFFBBFFBB-"
+
+
+def test_a_layer_without_a_backward_call_is_part_of_the_pass_of_its_run() -> None:
     frozen = 9
     one = [
         *calls(F, frozen),
