@@ -230,9 +230,12 @@ def _persistent(step: Step, events: Records) -> list[tuple[int, int]]:
 
 
 def _kinds(tensors: Table, stretches: Table) -> npt.NDArray[np.uint8]:
-    """The kind of each tensor with a slot. Gradients are born in a backward pass and live into the
-    next call of an optimizer. They die before the backward pass goes on or another one begins;
-    otherwise, they are the gradients of activations. They may also live until the next step."""
+    """The kind of each tensor with a slot.
+
+    Gradients are born in a backward pass and live into the next call of an optimizer, or into the
+    next step. If the backward pass goes on after this call, they die before: tensors that live on
+    are gradients of activations, which the rest of the pass uses.
+    """
     kinds = np.full(len(tensors), Kind.ACTIVATION, np.uint8)
     optimizer = np.flatnonzero(stretches["kind"] == Boundary.OPTIMIZER)
     backward = np.flatnonzero(stretches["kind"] == Boundary.BACKWARD)
@@ -243,7 +246,11 @@ def _kinds(tensors: Table, stretches: Table) -> npt.NDArray[np.uint8]:
     before = np.concatenate([[-1], optimizer])[at]
     begun = np.append(backward, never)[np.searchsorted(backward, before, side="right")]
     dead = tensors["death_stretch"]
-    again = np.append(backward, never)[np.searchsorted(backward, used, side="right")]
+    again, forward = (
+        np.append(calls, never)[np.searchsorted(calls, used, side="right")]
+        for calls in (backward, np.flatnonzero(stretches["kind"] == Boundary.FORWARD))
+    )
+    again[forward < again] = never  # the next backward call is part of another pass
     into_optimizer = (used < never) & (tensors["wraps"] | ((dead >= used) & (dead < again)))
     kinds[(begun <= born) & into_optimizer] = Kind.GRADIENT
     within = tensors["birth_stretch"] == tensors["death_stretch"]

@@ -81,6 +81,27 @@ def test_optimizers_within_the_backward_pass_use_no_gradients_of_activations() -
     assert kinds[:3] == [Kind.GRADIENT, Kind.ACTIVATION, Kind.GRADIENT]
 
 
+def test_gradients_may_live_into_the_next_backward_pass() -> None:
+    """As in a WGAN-GP: the penalty is computed by a backward pass before zero_grad()."""
+    trainer = Trainer()
+    for _ in range(3):
+        trainer.begin_step()
+        gradient: Tensor | None = None
+        for _ in range(2):
+            trainer.boundary(Boundary.FORWARD, "a")
+            trainer.boundary(Boundary.BACKWARD, "a")
+            if gradient is not None:
+                trainer.free(gradient)
+            trainer.boundary(Boundary.BACKWARD, "a")
+            gradient = trainer.alloc(3 * PAGE)
+            trainer.boundary(Boundary.OPTIMIZER)
+        assert gradient is not None
+        trainer.free(gradient)
+    trainer.finish()
+    kinds = step_lifetimes(last_step(trainer)).tensors["kind"].tolist()
+    assert kinds == [Kind.GRADIENT] * 2
+
+
 def test_peak_counts_whole_pages() -> None:
     # Live pages at event 4: parameter 4 + saved 2 + gradient 3 = 9. Live pages at event 2:
     # parameter 4 + saved 2 + scratch 2 = 8.
