@@ -35,11 +35,14 @@ class Metering(Request[list[StepMeter]], ABC):
         self._wanted = steps
         self._metered: list[StepMeter] = []
         self._unmetered = 0  # steps since the last metered one
+        self._counted = False
+        """Whether an earlier unmetered step has counted for what prevented metering this one."""
         self._why = ""
         """Further text for the error if too many steps cannot be metered."""
 
     def on_step(self, step: Step) -> bool:
         """Meter a step; returns whether metering is over, successfully or not."""
+        self._counted = False
         metered = self._meter(step)
         if metered is not None:
             self._metered.append(metered)
@@ -48,7 +51,7 @@ class Metering(Request[list[StepMeter]], ABC):
             return len(self._metered) >= self._wanted
         if self._problem is not None:
             return True
-        self._unmetered += 1
+        self._unmetered += not self._counted
         if self._unmetered > STEPS_WITHOUT_SUCCESS_MAX:
             self._reject(f"too many steps could not be metered completely{self._why}")
             return True
@@ -95,8 +98,9 @@ class ModuleMetering(Metering):
             self._why = ": the module lost records (raise log_records in the configuration)"
             self._sampling.forget_before(end_epoch)
             return None
+        in_gap = self._in_gap(step)
         words = self._link.segment.words()
-        if self._in_gap(step, words.step):
+        if in_gap:
             self._why = ": the mover read the residency of the pages"
             self._sampling.forget_before(end_epoch)
             return None
@@ -114,12 +118,14 @@ class ModuleMetering(Metering):
         self._sampling.forget_before(end_epoch)
         return metered
 
-    def _in_gap(self, step: Step, present_step: int) -> bool:
-        """Whether accesses of the step may have been missed. present_step: the number of the
-        process's present step, which a gap that is noticed now may have affected."""
+    def _in_gap(self, step: Step) -> bool:
+        """Whether accesses of the step may have been missed."""
         before, self._gaps = self._gaps, self._managed.mover.gaps
-        if self._gaps != before or self._gaps % 2:
-            self._gap_step = max(present_step, step.number)
+        noticed = self._gaps != before or self._gaps % 2 == 1
+        if noticed:
+            # The gap may have affected all steps up to the process's present one.
+            self._gap_step = max(self._link.segment.words().step, step.number)
+        self._counted = not noticed
         return step.number <= self._gap_step
 
     def _disarm(self) -> None:

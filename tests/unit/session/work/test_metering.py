@@ -90,27 +90,35 @@ def test_steps_with_lost_records_are_not_metered(monkeypatch: pytest.MonkeyPatch
     linked.close()
 
 
-def test_steps_with_gaps_in_the_watch_are_not_metered(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("gaps", "present", "metered"),
+    [
+        # A gap begins in step 1 and ends in step 3. When step 3 is metered, step 4 has already
+        # begun, so it may have lost accesses, too.
+        ([0, 1, 1, 2, 2, 2, 2], [1, 2, 3, 4, 5, 6, 7], [0, 5, 6]),
+        # The daemon is 8 steps behind. The gap counts as one step that could not be metered.
+        ([0, *[2] * 10], [1, *[9] * 8, 10, 11], [0, 10]),
+    ],
+)
+def test_steps_with_gaps_in_the_watch_are_not_metered(
+    monkeypatch: pytest.MonkeyPatch, gaps: list[int], present: list[int], metered: list[int]
+) -> None:
+    """gaps: the number of gaps when each step is metered. present: the process's step then."""
     log, linked, mover = Log(), Linked(), Mover()
     monkeypatch.setattr(module, "PageSampler", lambda: log)
     watched = Sampling(linked.link, MODULE, ModuleWatch(Target(linked.link.pid, 1024)))
     managed = cast(Managed, SimpleNamespace(mover=mover, spaces={Space.HEAP: (0, 4096)}))
-    metering = ModuleMetering(linked.link, managed, watched, two_tiers(), 3)
-    steps = steps_of(SMALL, 8)
+    metering = ModuleMetering(linked.link, managed, watched, two_tiers(), len(metered))
+    steps = steps_of(SMALL, 12)
     for epoch, step in enumerate(steps):
         boundaries = step.records["event"] == protocol.Event.BOUNDARY
         step.records["address"][boundaries] = 1 + epoch
-    # The numbers of gaps when each step is metered: a gap begins in step 1 and ends in step 3. When
-    # step 3 is metered, step 4 has already begun, so it may have lost accesses, too.
-    for step, mover.gaps, present in zip(
-        steps, [0, 1, 1, 2, 2, 2, 2], [1, 2, 3, 4, 5, 6, 7], strict=False
-    ):
-        linked.set(step=steps[min(present, 7)].number)
+    for step, mover.gaps, at in zip(steps, gaps, present, strict=False):
+        linked.set(step=steps[at].number)
         if metering.on_step(step):
             break
     metering.finish()
-    expected = [steps[index].number for index in (0, 5, 6)]
-    assert [metered.step for metered in metering.wait()] == expected
+    assert [found.step for found in metering.wait()] == [steps[at].number for at in metered]
     watched.close()
     linked.close()
 
