@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Residency: the tier of each page of a plan in each stretch, and the fast pages charged in each
-stretch.
+"""Residency: the tier of each page of a plan in each stretch, and the fast pages at each moment.
 
 The residency is computed from the profile and the plan (regions, slots, moves, initial tiers). The
 policy's own data is not used, so that checks and reports do not repeat the policy's mistakes.
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Floats, Integers, Mask
-from sentineld.model.plan import SLOT_DROP, SLOT_PLANNED, Plan, Space
+from sentineld.model.plan import SLOT_PLANNED, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.plan.items import (
     access_pages,
@@ -113,23 +112,6 @@ def residency(plan: Plan, profile: Profile) -> Residency:
         moves = lives & moving[stretch, pieces]
         state = np.where(moves, target[stretch, pieces], state)
     return Residency(tensor, first, size, tier, moving, state)
-
-
-def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
-    """(S,): fast pages charged in each stretch, by a conservative rule.
-
-    A page counts in each stretch in which its tensor is alive and the page is fast or in flight.
-    Some tensors die in the stretch of their birth, but one step later. Tensors of two steps are
-    then alive in this stretch, so a page that is fast at the death counts twice. If a tensor in a
-    region of the fast tier keeps any of its pages at its death, the whole region counts in every
-    stretch.
-    """
-    in_resident = _in_resident(plan, profile, found)
-    fast = ((found.tier == 0) | found.moving) & ~in_resident[None, :]
-    charged: Integers = (fast * found.pages).sum(axis=1) + _resident_pages(plan, profile)
-    twice = dies_in_birth_stretch_of(profile)[found.tensor] & (found.end_tier == 0) & ~in_resident
-    np.add.at(charged, profile.tensors["death_stretch"][found.tensor[twice]], found.pages[twice])
-    return charged
 
 
 def peak_fast_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
@@ -237,49 +219,6 @@ def served_pages(profile: Profile, found: Residency) -> tuple[Floats, Floats]:
     serves."""
     worth = access_pages(profile)
     return worth, worth * fast_shares(profile, found)
-
-
-def _in_resident(plan: Plan, profile: Profile, found: Residency) -> Mask:
-    """(P,): which pieces lie in regions that charged_pages() counts as a whole."""
-    resident = _resident_regions(plan, profile)
-    slots = profile.tensors["slot"][found.tensor]
-    slotted = slots >= 0
-    if not len(resident):
-        return np.zeros(len(slots), np.bool_)
-    inside: Mask = slotted & resident[np.where(slotted, slots, 0)]
-    return inside
-
-
-def _resident_pages(plan: Plan, profile: Profile) -> int:
-    """The number of pages of the regions that charged_pages() counts as a whole."""
-    return sum(
-        region.bytes // profile.page_bytes
-        for region in plan.layout.regions
-        if region.tier == 0 and _undropped(plan, region.offset, region.bytes).any()
-    )
-
-
-def _undropped(plan: Plan, offset: int, size: int) -> Mask:
-    """For each slot, whether it begins in this range of the arena and keeps any of its pages."""
-    slots = plan.layout.slots
-    inside = (slots["offset"] >= offset) & (slots["offset"] < offset + size)
-    found: Mask = (
-        inside & ((slots["flags"] & SLOT_PLANNED) != 0) & ((slots["flags"] & SLOT_DROP) == 0)
-    )
-    return found
-
-
-def _resident_regions(plan: Plan, profile: Profile) -> Mask:
-    """For each slot, whether it begins in a region that charged_pages() counts as a whole."""
-    slots = plan.layout.slots
-    inside = np.zeros(len(slots), np.bool_)
-    for region in plan.layout.regions:
-        if region.tier == 0 and _undropped(plan, region.offset, region.bytes).any():
-            inside |= (slots["offset"] >= region.offset) & (
-                slots["offset"] < region.offset + region.bytes
-            )
-    inside &= (slots["flags"] & SLOT_PLANNED) != 0
-    return inside
 
 
 def _pieces(

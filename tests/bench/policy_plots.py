@@ -15,7 +15,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.host.presets import preset_tiers
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
-from sentineld.plan.residency import charged_pages, residency
+from sentineld.plan.residency import peak_fast_pages, residency
 from sentineld.policies.registry import manages, policy
 from tests.bench.policy_figures import OURS, UNLIMITED, Row, by_policy, geometric_mean, slowdown
 
@@ -136,8 +136,8 @@ def timeline_picture(rows: Sequence[Row], step_of: StepOf) -> Figure | None:
 def _timeline(axes: pyplot.Axes, plan: Plan, profile: Profile) -> None:
     times_s = profile.stretches["time_ns"].astype(np.float64) / 1e9
     ends_s = np.concatenate([[0.0], np.cumsum(times_s)])
-    charged = charged_pages(plan, profile, residency(plan, profile)) * profile.page_bytes
-    axes.stairs(charged / MIB, ends_s, fill=True, alpha=0.4, label="charged")
+    fast = peak_fast_pages(plan, profile, residency(plan, profile)) * profile.page_bytes
+    axes.stairs(fast / MIB, ends_s, fill=True, alpha=0.4, label="resident")
     axes.axhline(plan.budget_bytes / MIB, color="k", linewidth=0.8, linestyle="--", label="budget")
     for tier, sign, color in ((0, 1.0, "C2"), (1, -1.0, "C3")):
         rows = plan.moves[plan.moves["tier"] == tier]

@@ -13,7 +13,6 @@ from sentineld.model.plan import MOVE_DTYPE, Space
 from sentineld.plan.predict import predicted
 from sentineld.plan.residency import (
     ABSENT,
-    charged_pages,
     peak_fast_pages,
     residency,
     served_pages,
@@ -38,16 +37,6 @@ def test_tiers_of_the_toy() -> None:
         (3, 2): [1, 1, 1, 1],
         (4, 0): [0, 0, 0, 0],
     }
-
-
-def test_charged_pages_of_the_toy() -> None:
-    # stretch      0  1  2  3
-    # pool         1  1  1  1    always resident as a whole
-    # activation   2  2  2  .
-    # parameter    2  2  2  2
-    # state, half  2  .  2  2    in flight in stretches 0 and 2
-    plan, profile = toy_plan(), toy_profile()
-    assert charged_pages(plan, profile, residency(plan, profile)).tolist() == [7, 5, 7, 5]
 
 
 def test_served_pages_of_the_toy() -> None:
@@ -87,9 +76,6 @@ def test_tensors_that_use_a_page_in_turn_count_once() -> None:
     plan, profile = step([(0, 2, 3, 0, True), (0, 2, 1, 2, True)], per_stretch=4)
     found = residency(plan, profile)
     assert peak_fast_pages(plan, profile, found).tolist() == [2]
-    # charged_pages() counts the pages of tensor 1 once and those of tensor 0 twice: for the life
-    # that ends at event 0 and for the life that begins at event 3.
-    assert charged_pages(plan, profile, found).tolist() == [6]
 
 
 def test_a_move_without_a_tensor_is_rejected() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sentineld.model.plan import Plan, Space
 from sentineld.plan.check import verify
-from sentineld.plan.residency import charged_pages, residency
+from sentineld.plan.residency import peak_fast_pages, residency
 from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan, slow_costs_ns
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.policies.tiering import tiers
@@ -91,7 +91,7 @@ def test_any_placement_is_a_valid_plan_within_its_pages(
     )
     found = plan(fast, state, parameter, taken)
     verify(found, profile, taken * PAGE)
-    charged = charged_pages(found, profile, residency(found, profile))
+    charged = peak_fast_pages(found, profile, residency(found, profile))
     assert charged.max() == taken
     tiers_of = {region.name: region.tier for region in found.layout.regions}
     assert tiers_of == {
