@@ -136,7 +136,8 @@ class Mover:
             while len(pages := np.setdiff1d(self._pages_of(move), move.stuck)):
                 _, free = self._memory.best_node(move.tier)
                 if _is_promotion(move):
-                    # Charge.room_bytes() is not known yet, because it depends on the stretch.
+                    # Charge.room_bytes() is not known yet, because it depends on the stretch. So
+                    # room for later births is not set aside here.
                     free = min(free, self._charge.budget_bytes - self._charge.charged_bytes())
                 limit = min(self._memory.batch_pages, free // self._page_bytes)
                 if limit <= 0:

@@ -110,9 +110,9 @@ class PlanMover(Protocol):
 
     @property
     def gaps(self) -> int:
-        """How often all watched pages have been disarmed or, after that, armed again since the
-        mover was made. So if the number is odd, they are disarmed now. Accesses in between were
-        missed, and nothing marks them. May be read from any thread."""
+        """Counts the gaps in the watch: it grows by one when all watched pages are disarmed for a
+        query, and by one when they are armed again. So it is odd during a gap. Accesses in a gap
+        are missed, and nothing marks them. May be read from any thread."""
 
     @property
     def residency_known(self) -> bool:

@@ -12,17 +12,19 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.model.records import PAGE_BYTES
 
-USER_BYTES_MAX = 2 << 30
-"""Limit on the bytes of the maps of one user's processes: the maps of 8 TiB of arena and heap. On a
-machine with up to 2 TiB of memory, no single process exceeds it; see most_bytes() in claims.py."""
-ALL_BYTES_MAX = 3 << 30
-"""Limit on the bytes of the maps of all processes. The service's unit has MemoryMax=9G, and the
-samples of page accesses (intake/sample_memory.py) may take 4 GiB of it."""
+BYTES_PER_PAGE = 3
+"""The map has a byte for each page. A read of the residency and a report of the pages' tiers need up
+to two more for a moment. On paged tiers, the map is the process's own memory, but reports copy it."""
+USER_BYTES_MAX = 3 << 30
+"""Limit on the bytes for one user's processes: the maps of 4 TiB of arena and heap. On a machine
+with up to 1 TiB of memory, no single process exceeds it; see most_bytes() in claims.py."""
+ALL_BYTES_MAX = 4 << 30
+"""Limit on the bytes for all processes. The service's unit has MemoryMax=9G, and the samples of page
+accesses (intake/sample_memory.py) may take 4 GiB of it."""
 
 
 class MapMemory:
-    """Counts the bytes of the residency maps, in total and for each user. A map takes one byte per
-    page. Thread-safe."""
+    """Counts the bytes that residency maps need, in total and for each user. Thread-safe."""
 
     def __init__(self, user_bytes_max: int, all_bytes_max: int) -> None:
         self._user_bytes_max, self._all_bytes_max = user_bytes_max, all_bytes_max
@@ -33,7 +35,7 @@ class MapMemory:
     def held(self, uid: int, pid: int, ranges: Iterable[tuple[int, int]]) -> Iterator[None]:
         """Count the maps of a process's (start, bytes) ranges until the context ends. Call this
         before the maps are made. Raises SentinelError("busy") if they exceed a limit."""
-        count = sum(-(-size // PAGE_BYTES) for _, size in ranges)
+        count = BYTES_PER_PAGE * sum(-(-size // PAGE_BYTES) for _, size in ranges)
         self._take(uid, pid, count)
         try:
             yield

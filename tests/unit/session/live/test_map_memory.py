@@ -24,7 +24,7 @@ def pages(count: int) -> list[tuple[int, int]]:
 
 
 def test_a_user_s_maps_are_limited_until_they_are_released() -> None:
-    memory = MapMemory(10, 1 << 30)
+    memory = MapMemory(30, 1 << 30)
     with memory.held(ONE, 1, pages(6)):
         with (
             pytest.raises(SentinelError, match=f"maps of user {ONE}'s processes") as caught,
@@ -39,7 +39,7 @@ def test_a_user_s_maps_are_limited_until_they_are_released() -> None:
 
 
 def test_the_maps_of_all_users_are_limited() -> None:
-    memory = MapMemory(10, 15)
+    memory = MapMemory(30, 45)
     with (
         memory.held(ONE, 1, pages(8)),
         memory.held(OTHER, 2, pages(7)),
@@ -50,7 +50,7 @@ def test_the_maps_of_all_users_are_limited() -> None:
 
 
 def test_a_process_s_maps_count_while_it_is_managed(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = MapMemory(11, 11)  # the toy has 5 pages of arena and 6 pages of heap
+    memory = MapMemory(33, 33)  # the toy has 5 pages of arena and 6 pages of heap
     monkeypatch.setattr(managed_module, "MEMORY", memory)
     linked, toy = toy_linked(), ToyPages()
 
