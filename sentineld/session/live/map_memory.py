@@ -13,14 +13,15 @@ from sentineld.base.units import format_bytes
 from sentineld.model.records import PAGE_BYTES
 
 BYTES_PER_PAGE = 3
-"""The map has a byte for each page. A read of the residency and a report of the pages' tiers need up
-to two more for a moment. On paged tiers, the map is the process's own memory, but reports copy it."""
+"""The map has a byte for each page. A read of the residency and a report of the pages' tiers need
+up to two more for a moment. On paged tiers, the map is the process's own memory, but reports copy
+it."""
 USER_BYTES_MAX = 3 << 30
 """Limit on the bytes for one user's processes: the maps of 4 TiB of arena and heap. On a machine
 with up to 1 TiB of memory, no single process exceeds it; see most_bytes() in claims.py."""
 ALL_BYTES_MAX = 4 << 30
-"""Limit on the bytes for all processes. The service's unit has MemoryMax=9G, and the samples of page
-accesses (intake/sample_memory.py) may take 4 GiB of it."""
+"""Limit on the bytes for all processes. The service's unit has MemoryMax=9G, and the samples of
+page accesses (intake/sample_memory.py) may take 4 GiB of it."""
 
 
 class MapMemory:

@@ -22,6 +22,10 @@ from sentineld.session.work.request import Request
 STEPS_WITHOUT_SUCCESS_MAX = 6
 """Metering fails if more steps in a row than this number cannot be metered."""
 
+GAP_STEPS_MAX = 64
+"""Limit on the steps after a gap in the watch that the gap may have affected. They are the steps by
+which the daemon is behind the process."""
+
 
 class Metering(Request[list[StepMeter]], ABC):
     """A request to meter a number of steps."""
@@ -123,8 +127,10 @@ class ModuleMetering(Metering):
         before, self._gaps = self._gaps, self._managed.mover.gaps
         noticed = self._gaps != before or self._gaps % 2 == 1
         if noticed:
-            # The gap may have affected all steps up to the process's present one.
-            self._gap_step = max(self._link.segment.words().step, step.number)
+            # The gap may have affected all steps up to the process's present one. The process
+            # reports its step itself, and could otherwise keep metering from ending.
+            present = min(self._link.segment.words().step, step.number + GAP_STEPS_MAX)
+            self._gap_step = max(present, step.number)
         self._counted = not noticed
         return step.number <= self._gap_step
 

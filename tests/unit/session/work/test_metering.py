@@ -27,6 +27,7 @@ from sentineld.session.intake.sample_memory import SampleMemory
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.live.managed import Managed
 from sentineld.session.work.metering import (
+    GAP_STEPS_MAX,
     STEPS_WITHOUT_SUCCESS_MAX,
     Metering,
     ModuleMetering,
@@ -63,6 +64,26 @@ def test_metering_fails_with_too_many_samples(monkeypatch: pytest.MonkeyPatch) -
     metering.finish()
     with pytest.raises(SentinelError, match="more pages than the machine can sample"):
         metering.wait()
+    watched.close()
+    linked.close()
+
+
+def test_a_wrong_step_of_the_process_does_not_keep_metering_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, linked, mover = Log(), Linked(), Mover()
+    monkeypatch.setattr(module, "PageSampler", lambda: log)
+    watched = Sampling(linked.link, MODULE, ModuleWatch(Target(linked.link.pid, 1024)))
+    managed = cast(Managed, SimpleNamespace(mover=mover, spaces={Space.HEAP: (0, 4096)}))
+    metering = ModuleMetering(linked.link, managed, watched, two_tiers(), 1)
+    linked.set(step=0xFFFF_FFF0)
+    steps = steps_of(SMALL, GAP_STEPS_MAX + 2)
+    for epoch, step in enumerate(steps):
+        step.records["address"][step.records["event"] == protocol.Event.BOUNDARY] = 1 + epoch
+    mover.gaps = 2
+    assert any(metering.on_step(step) for step in steps)
+    metering.finish()
+    assert [found.step for found in metering.wait()] == [steps[GAP_STEPS_MAX + 1].number]
     watched.close()
     linked.close()
 
