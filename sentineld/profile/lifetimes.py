@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
-from sentineld.model.arrays import Table
+from sentineld.model.arrays import Integers, Table
 from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
 from sentineld.model.protocol import Boundary, Event
 from sentineld.model.records import PAGE_BYTES, Records
@@ -238,24 +238,27 @@ def _kinds(tensors: Table, stretches: Table) -> npt.NDArray[np.uint8]:
     """
     kinds = np.full(len(tensors), Kind.ACTIVATION, np.uint8)
     optimizer = np.flatnonzero(stretches["kind"] == Boundary.OPTIMIZER)
-    backward = np.flatnonzero(stretches["kind"] == Boundary.BACKWARD)
     never = len(stretches)
-    born = tensors["birth_stretch"]
-    at = np.searchsorted(optimizer, born, side="right")
-    used = np.append(optimizer, never)[at]
-    before = np.concatenate([[-1], optimizer])[at]
-    begun = np.append(backward, never)[np.searchsorted(backward, before, side="right")]
-    dead = tensors["death_stretch"]
-    again, forward = (
-        np.append(calls, never)[np.searchsorted(calls, used, side="right")]
-        for calls in (backward, np.flatnonzero(stretches["kind"] == Boundary.FORWARD))
-    )
-    again[forward < again] = never  # the next backward call is part of another pass
+    born, dead = tensors["birth_stretch"], tensors["death_stretch"]
+    before = np.concatenate([[-1], optimizer])[np.searchsorted(optimizer, born, side="right")]
+    begun = _following(stretches, Boundary.BACKWARD, before)
+    used = _following(stretches, Boundary.OPTIMIZER, born)
+    again = _following(stretches, Boundary.BACKWARD, used)
+    # After a forward call, the next backward call is part of another pass.
+    again[_following(stretches, Boundary.FORWARD, used) < again] = never
     into_optimizer = (used < never) & (tensors["wraps"] | ((dead >= used) & (dead < again)))
     kinds[(begun <= born) & into_optimizer] = Kind.GRADIENT
     within = tensors["birth_stretch"] == tensors["death_stretch"]
     kinds[within & ~tensors["wraps"]] = Kind.SCRATCH
     return kinds
+
+
+def _following(stretches: Table, kind: Boundary, after: Integers) -> Integers:
+    """The first stretch of a kind after each of these stretches; the number of stretches if there
+    is none."""
+    found = np.append(np.flatnonzero(stretches["kind"] == kind), len(stretches))
+    following: Integers = found[np.searchsorted(found[:-1], after, side="right")]
+    return following
 
 
 def _instances(
