@@ -4,7 +4,7 @@ out steps of which records were lost. Metering fails if too many steps in a row 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import cast
 
@@ -51,53 +51,66 @@ class Mover:
         return end()
 
 
-def test_metering_fails_with_too_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    log, linked = Log(), Linked()
-    monkeypatch.setattr(module, "PageSampler", lambda: log)
+class Metered:
+    """A process whose heap of one page is metered by the module. The test writes the log."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log, self.linked, self.mover = Log(), Linked(), Mover()
+        monkeypatch.setattr(module, "PageSampler", lambda: self.log)
+        link = self.linked.link
+        self._sampling = Sampling(link, MODULE, ModuleWatch(Target(link.pid, 1024)))
+
+    def begin(self, steps: int, tiers: Tiers | None = None) -> ModuleMetering:
+        """Begin to meter this number of steps."""
+        managed = cast(Managed, SimpleNamespace(mover=self.mover, spaces={Space.HEAP: (0, 4096)}))
+        link, tiers = self.linked.link, two_tiers() if tiers is None else tiers
+        return ModuleMetering(link, managed, self._sampling, tiers, steps)
+
+    def close(self) -> None:
+        self._sampling.close()
+        self.linked.close()
+
+
+@pytest.fixture
+def metered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metered]:
+    process = Metered(monkeypatch)
+    yield process
+    process.close()
+
+
+def steps_in_epochs(count: int) -> list[Step]:
+    """Steps, each of which is one epoch."""
+    steps = steps_of(SMALL, count)
+    for epoch, step in enumerate(steps):
+        step.records["address"][step.records["event"] == protocol.Event.BOUNDARY] = 1 + epoch
+    return steps
+
+
+def test_metering_fails_with_too_many_samples(
+    metered: Metered, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sampling, "MEMORY", SampleMemory(10 * SAMPLE_DTYPE.itemsize, 1 << 30))
-    watched = Sampling(linked.link, MODULE, ModuleWatch(Target(linked.link.pid, 1024)))
-    managed = cast(Managed, SimpleNamespace(mover=Mover(), spaces={Space.HEAP: (0, 4096)}))
-    metering = ModuleMetering(linked.link, managed, watched, Tiers((), 0.0, "none"), 2)
-    log.records = [(page, 1, 0, 0, 0) for page in range(11)]
+    metering = metered.begin(2, Tiers((), 0.0, "none"))
+    metered.log.records = [(page, 1, 0, 0, 0) for page in range(11)]
     (step,) = steps_of(SMALL, 1)
     assert metering.on_step(step)
     metering.finish()
     with pytest.raises(SentinelError, match="more pages than the machine can sample"):
         metering.wait()
-    watched.close()
-    linked.close()
 
 
-def test_a_wrong_step_of_the_process_does_not_keep_metering_from_ending(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    log, linked, mover = Log(), Linked(), Mover()
-    monkeypatch.setattr(module, "PageSampler", lambda: log)
-    watched = Sampling(linked.link, MODULE, ModuleWatch(Target(linked.link.pid, 1024)))
-    managed = cast(Managed, SimpleNamespace(mover=mover, spaces={Space.HEAP: (0, 4096)}))
-    metering = ModuleMetering(linked.link, managed, watched, two_tiers(), 1)
-    linked.set(step=0xFFFF_FFF0)
-    steps = steps_of(SMALL, GAP_STEPS_MAX + 2)
-    for epoch, step in enumerate(steps):
-        step.records["address"][step.records["event"] == protocol.Event.BOUNDARY] = 1 + epoch
-    mover.gaps = 2
+def test_a_wrong_step_of_the_process_does_not_keep_metering_from_ending(metered: Metered) -> None:
+    metering = metered.begin(1)
+    metered.linked.set(step=0xFFFF_FFF0)
+    steps = steps_in_epochs(GAP_STEPS_MAX + 2)
+    metered.mover.gaps = 2
     assert any(metering.on_step(step) for step in steps)
     metering.finish()
     assert [found.step for found in metering.wait()] == [steps[GAP_STEPS_MAX + 1].number]
-    watched.close()
-    linked.close()
 
 
-def test_steps_with_lost_records_are_not_metered(monkeypatch: pytest.MonkeyPatch) -> None:
-    log, linked = Log(), Linked()
-    monkeypatch.setattr(module, "PageSampler", lambda: log)
-    watched = Sampling(linked.link, MODULE, ModuleWatch(Target(linked.link.pid, 1024)))
-    managed = cast(Managed, SimpleNamespace(mover=Mover(), spaces={Space.HEAP: (0, 4096)}))
-    metering = ModuleMetering(linked.link, managed, watched, two_tiers(), 2)
-    steps = steps_of(SMALL, 9)
-    for epoch, step in enumerate(steps):
-        boundaries = step.records["event"] == protocol.Event.BOUNDARY
-        step.records["address"][boundaries] = 1 + epoch
+def test_steps_with_lost_records_are_not_metered(metered: Metered) -> None:
+    metering, log, steps = metered.begin(2), metered.log, steps_in_epochs(9)
     assert not metering.on_step(steps[0])
     for step in steps[1:7]:
         log.lost += 1  # one record is lost, and no other record arrives
@@ -107,12 +120,10 @@ def test_steps_with_lost_records_are_not_metered(monkeypatch: pytest.MonkeyPatch
     metering.finish()
     with pytest.raises(SentinelError, match="the module lost records"):
         metering.wait()
-    watched.close()
-    linked.close()
 
 
 @pytest.mark.parametrize(
-    ("gaps", "present", "metered"),
+    ("gaps", "present", "whole"),
     [
         # A gap begins in step 1 and ends in step 3. When step 3 is metered, step 4 has already
         # begun, so it may have lost accesses, too.
@@ -122,26 +133,17 @@ def test_steps_with_lost_records_are_not_metered(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_steps_with_gaps_in_the_watch_are_not_metered(
-    monkeypatch: pytest.MonkeyPatch, gaps: list[int], present: list[int], metered: list[int]
+    metered: Metered, gaps: list[int], present: list[int], whole: list[int]
 ) -> None:
-    """gaps: the number of gaps when each step is metered. present: the process's step then."""
-    log, linked, mover = Log(), Linked(), Mover()
-    monkeypatch.setattr(module, "PageSampler", lambda: log)
-    watched = Sampling(linked.link, MODULE, ModuleWatch(Target(linked.link.pid, 1024)))
-    managed = cast(Managed, SimpleNamespace(mover=mover, spaces={Space.HEAP: (0, 4096)}))
-    metering = ModuleMetering(linked.link, managed, watched, two_tiers(), len(metered))
-    steps = steps_of(SMALL, 12)
-    for epoch, step in enumerate(steps):
-        boundaries = step.records["event"] == protocol.Event.BOUNDARY
-        step.records["address"][boundaries] = 1 + epoch
+    """gaps: the number of gaps when each step is metered. present: the process's step then.
+    whole: the steps that are metered."""
+    metering, mover, steps = metered.begin(len(whole)), metered.mover, steps_in_epochs(12)
     for step, mover.gaps, at in zip(steps, gaps, present, strict=False):
-        linked.set(step=steps[at].number)
+        metered.linked.set(step=steps[at].number)
         if metering.on_step(step):
             break
     metering.finish()
-    assert [found.step for found in metering.wait()] == [steps[at].number for at in metered]
-    watched.close()
-    linked.close()
+    assert [found.step for found in metering.wait()] == [steps[at].number for at in whole]
 
 
 class Scripted(Metering):
