@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +86,6 @@ class Charge:
         self._unmanaged_bytes = unmanaged_bytes
         count = step.boundary_count
         self._drops = np.searchsorted(step.drops["stretch"], np.arange(count + 1))
-        self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
         self._births = self._births_by_stretch()
         self._turnovers: dict[int, StretchPages] = {}  # by stretch; see _turnover()
@@ -187,7 +187,7 @@ class Charge:
             nodes, now, fast = self._before_births(turnover)
             heap_pages = self._heap_pages()
         if born:
-            fast, _ = self._peak(nodes, fast, turnover.stretches[0], now)
+            fast, _ = self._peak(nodes, fast, turnover.rising[0], now)
             planned_bytes = self._step.heap_bytes[stretch]
         else:
             # ExpectedStep.heap_bytes counts each tensor in all stretches in which it is alive. A
@@ -246,7 +246,7 @@ class Charge:
         turnover = self._turnover(stretch)
         nodes, now, fast = self._before_births(turnover)
         most = 0
-        for at, events in enumerate(turnover.stretches):
+        for at, events in enumerate([turnover.stretches[0], turnover.rising[1]]):
             peak, fast = self._peak(nodes, fast, events, None if at else now)
             heap_bytes = int(self._step.heap_bytes[(stretch + at) % count])
             most = max(most, peak * self.spaces.page_bytes + heap_bytes)
@@ -321,7 +321,7 @@ class Charge:
         return self._now - (self._stretch - wait) % self._step.boundary_count > self.done
 
     def _fast_pages(self, nodes: Nodes) -> int:
-        return sum(int(np.count_nonzero(nodes == node)) for node in self._fast_nodes)
+        return int(np.count_nonzero(self.spaces.on_tier(nodes, FAST)))
 
     def _peak(
         self, nodes: Nodes, fast: int, events: Sequence[Event], now: Nodes | None
@@ -336,22 +336,32 @@ class Charge:
             that was born in the stretch may have been promoted since its birth.
         """
         most = fast
-        for node, pages in events:
-            part = nodes[pages]
-            if node == ABSENT:
+        for births, run in groupby(events, lambda event: event[0] != ABSENT):
+            if births:
+                fast += self._fast_births(nodes, list(run), now)
+                most = max(most, fast)
+                continue
+            for _, pages in run:
+                part = nodes[pages]
                 fast -= self._fast_pages(part)
                 part[:] = ABSENT
-                continue
-            absent = (part == ABSENT).nonzero()[0]
-            born = np.full(len(absent), node, np.int8)
-            if now is not None:
-                there = now[pages][absent]
-                for fast_node in self._fast_nodes:
-                    born[there == fast_node] = fast_node
-            part[absent] = born
-            fast += self._fast_pages(born)
-            most = max(most, fast)
         return most, fast
+
+    def _fast_births(self, nodes: Nodes, births: Sequence[Event], now: Nodes | None) -> int:
+        """Apply consecutive births to `nodes`; returns the number of pages that appear in fast
+        memory. nodes, now: see _peak()."""
+        first = min(pages.start for _, pages in births)
+        part = nodes[first : max(pages.stop for _, pages in births)]
+        born = np.full(len(part), ABSENT, np.int8)
+        for node, pages in reversed(births):  # the first birth of a page is the last that is set
+            born[pages.start - first : pages.stop - first] = node
+        if now is not None:
+            there = now[first : first + len(part)]
+            promoted = self.spaces.on_tier(there, FAST) & (born != ABSENT)
+            born[promoted] = there[promoted]
+        born[part != ABSENT] = ABSENT
+        np.maximum(part, born, out=part)
+        return self._fast_pages(born)
 
     def _births_by_stretch(self) -> list[list[_Birth]]:
         found: list[list[_Birth]] = [[] for _ in range(self._step.boundary_count)]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sentineld.migrate.pending import Pages
-from sentineld.migrate.residency_map import Nodes
+from sentineld.migrate.residency_map import ABSENT, Nodes
 from sentineld.model.arrays import Mask
 
 Event = tuple[int, slice]
@@ -52,6 +52,9 @@ class StretchPages:
             [(node, self._rows_of(pages)) for node, pages in events] for events in stretches
         ]
         """The events of each stretch, in order, with rows of the table instead of page numbers."""
+        self.rising = [_up_to_last_birth(events) for events in self.stretches]
+        """The same without the drops after the last birth of the stretch. They do not change the
+        peak of the stretch."""
 
     def take(self, nodes: Nodes) -> Nodes:
         """A copy of the nodes of the table's pages. nodes: the nodes of all pages of the arena."""
@@ -76,3 +79,8 @@ class StretchPages:
             return slice(0, 0)
         shift = int(self._shift[self._stops.searchsorted(pages.start, "right")])
         return slice(pages.start - shift, pages.stop - shift)
+
+
+def _up_to_last_birth(events: list[Event]) -> list[Event]:
+    births = [at for at, (node, _) in enumerate(events) if node != ABSENT]
+    return events[: births[-1] + 1] if births else []

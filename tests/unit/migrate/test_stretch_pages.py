@@ -37,3 +37,7 @@ def test_the_table_has_the_pages_of_all_events(events: list[list[tuple[int, slic
         for (node, span), (same, row) in zip(one, rows, strict=True):
             assert node == same
             assert taken[row].tolist() == list(range(PAGES)[span])
+    for all_events, rising in zip(table.stretches, table.rising, strict=True):
+        assert rising == all_events[: len(rising)]
+        assert not rising or rising[-1][0] != -1
+        assert all(node == -1 for node, _ in all_events[len(rising) :])
