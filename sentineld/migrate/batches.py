@@ -64,6 +64,14 @@ class Schedule:
         self.now += 1
         self._pass_boundary(self.queue, self.now, drops)
 
+    def cancel_planned(self, until: int) -> None:
+        """Cancel all moves of the plan, but keep moves of misplaced pages, with boundary `until` as
+        their deadline: no move of the plan replaces them."""
+        for moves in (self.queue.demotions, self.queue.promotions):
+            self.queue.cancel(moves, lambda move: move.reason == "plan", "superseded")
+        for move in self.queue.promotions:
+            move.deadline = move.expiry = until
+
     def rejoin(self, target: int, drops_of: Callable[[int], Table]) -> None:
         """Follow the plan again, from any boundary of the step.
 

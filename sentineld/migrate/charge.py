@@ -201,24 +201,14 @@ class Charge:
     def resident_bytes(self, barriers_hold: bool = True) -> list[int]:
         """Bytes of arena and heap on each tier. All births of the stretch are included as soon as
         they may have happened. barriers_hold: see charged_bytes()."""
-        with self._lock:
-            _, born = self._moment(barriers_hold)
-            bytes_by_tier = np.zeros(len(self.spaces.tiers.tiers), np.int64)
-            for residency in self.spaces.maps.values():
-                bytes_by_tier += self.spaces.bytes_of(residency)
-            arena = self.spaces.maps.get(Space.ARENA)
-            if arena is not None and not born:
-                bytes_by_tier -= self.spaces.bytes_by_tier(arena.nodes[self._born_pages])
-        return [int(size) for size in bytes_by_tier]
+        _, nodes = self._views(barriers_hold)
+        by_space = [self.spaces.bytes_by_tier(of_space) for of_space in nodes.values()]
+        return [int(size) for size in np.sum(by_space, axis=0)]
 
     def page_tiers(self, barriers_hold: bool = True) -> PageTiers:
         """The tier of each page of arena and heap. Pages that resident_bytes() does not count are
         absent. barriers_hold: see charged_bytes()."""
-        with self._lock:
-            stretch, born = self._moment(barriers_hold)
-            nodes = {space: self._nodes(space) for space in (Space.ARENA, Space.HEAP)}
-            if not born:
-                nodes[Space.ARENA][self._born_pages] = ABSENT
+        stretch, nodes = self._views(barriers_hold)
         tiers = {space: self.spaces.tiers_of(of_space) for space, of_space in nodes.items()}
         return PageTiers(stretch, tiers)
 
@@ -304,6 +294,16 @@ class Charge:
             return (self._now + 1) % self._step.boundary_count, False
         return self._stretch, not (barriers_hold and self._is_waited_for())
 
+    def _views(self, barriers_hold: bool) -> tuple[int, dict[Space, Nodes]]:
+        """The present stretch, and copies of the maps; pages whose births may not have happened yet
+        are absent. Callers read the copies without the lock, because movers wait for it."""
+        with self._lock:
+            stretch, born = self._moment(barriers_hold)
+            nodes = {space: self._nodes(space) for space in (Space.ARENA, Space.HEAP)}
+            if not born:
+                nodes[Space.ARENA][self._born_pages] = ABSENT
+        return stretch, nodes
+
     def _nodes(self, space: Space) -> Nodes:
         residency = self.spaces.maps.get(space)
         return np.zeros(0, np.int8) if residency is None else residency.nodes.copy()
@@ -331,7 +331,8 @@ class Charge:
         nodes: the node of each page of a StretchPages at the beginning of the stretch; changed in
             place to the nodes at the end of the stretch.
         fast: the number of fast pages of the arena at the beginning of the stretch.
-        events: the births and drops of the stretch, from StretchPages.stretches.
+        events: the births and drops of the stretch, from StretchPages.stretches; if only the peak
+            is needed, from StretchPages.rising.
         now: the present node of each page in `nodes`; None if the stretch has not begun. A page
             that was born in the stretch may have been promoted since its birth.
         """
@@ -350,6 +351,9 @@ class Charge:
     def _fast_births(self, nodes: Nodes, births: Sequence[Event], now: Nodes | None) -> int:
         """Apply consecutive births to `nodes`; returns the number of pages that appear in fast
         memory. nodes, now: see _peak()."""
+        births = [(node, pages) for node, pages in births if pages.start < pages.stop]
+        if not births:
+            return 0
         first = min(pages.start for _, pages in births)
         part = nodes[first : max(pages.stop for _, pages in births)]
         born = np.full(len(part), ABSENT, np.int8)

@@ -12,12 +12,12 @@ from contextvars import copy_context
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.log_events import LogEvent, about
+from sentineld.migrate.accounts import Accounts, is_promotion
 from sentineld.migrate.batches import Schedule
-from sentineld.migrate.charge import FAST, Charge
+from sentineld.migrate.charge import Charge
 from sentineld.migrate.ledger import Ledger
 from sentineld.migrate.pace import Pace
 from sentineld.migrate.pending import Batch, Pages, Pending, no_pages
@@ -26,6 +26,7 @@ from sentineld.migrate.process_memory import Wait
 from sentineld.migrate.reborn import back_to_their_region, dropped_pages
 from sentineld.migrate.residency_map import PageMaps
 from sentineld.migrate.syscalls import page_ranges
+from sentineld.migrate.wake_ups import WakeUps
 from sentineld.migrate.watched import Watched
 from sentineld.model.arrays import Table
 from sentineld.model.plan import Space
@@ -46,7 +47,18 @@ Between two reads, the mover's map is updated by the moves that are made and by 
 and drops."""
 
 IDLE_S = 0.25
-"""Longest wait for the next boundary."""
+"""Longest time without a look at the process's position."""
+MAP_AGE_NS = 20_000_000
+"""Age of the map from which on any boundary wakes the mover."""
+
+FOLLOWING = threading.Lock()
+"""Held by the one mover that passes boundaries at present. This takes Python's GIL, so movers can't
+do it in parallel. But each thread that waits for the GIL wakes up every SWITCH_S (daemon.py), so
+dozens of them would take half a CPU. Threads that wait for a lock sleep."""
+FOLLOWING_NS = 2_000_000
+"""After this time, a mover releases FOLLOWING, and takes it again after YIELD_S, so that another
+mover can take it in between."""
+YIELD_S = 0.0001
 
 _LAST_BOUNDARY = 0xFFFFFFFF
 
@@ -82,19 +94,19 @@ class Mover:
             self._spaces, step, plan.layout.waits, budget_bytes, process.unmanaged_bytes
         )
         self._memory = memory
-        self._trial = StallTrial(stall_boundaries(plan).tolist(), step.boundary_count)
+        self._accounts = Accounts(self.ledger, self._spaces, self._pages_of)
+        stalls = stall_boundaries(plan).tolist()
+        self._trial = StallTrial(stalls, step.boundary_count)
+        times = move_times(
+            plan.moves, step.boundary_count, planned.useful_until, planned.ahead, late_moves(plan)
+        )
+        self._wake_ups = WakeUps(times, plan.layout.waits, stalls)
         self._schedule = Schedule(
             plan.moves,
-            move_times(
-                plan.moves,
-                step.boundary_count,
-                planned.useful_until,
-                planned.ahead,
-                late_moves(plan),
-            ),
+            times,
             step.boundary_count,
             self._pages_of,
-            self._give_up,
+            self._accounts.given_up,
             page_bytes,
             stalls=self._trial.stalls,
         )
@@ -114,7 +126,9 @@ class Mover:
         self._ended, self._clock = process.ended, process.clock
         self._watched = Watched()
         self._wake = threading.Condition()
-        self._position = 0  # guarded by _wake, like the flags below
+        self._position = 0  # guarded by _wake, like the fields below
+        self._wake_at = 0  # notify() wakes the mover from this boundary on; see _set_wake_up()
+        self._followed_ns = 0  # time of the last _follow()
         self._fresh = False
         self._fresh_ns = 0
         self._paused = False
@@ -132,21 +146,21 @@ class Mover:
         """
         with self._watched.disarmed(lambda: [self._ranges[Space.HEAP]]):
             self._spaces.maps[Space.HEAP].refresh(self._memory)
-        for move in sorted(self._moves_of(self._initial, "initial"), key=_is_promotion):
+        for move in sorted(self._moves_of(self._initial, "initial"), key=is_promotion):
             while len(pages := np.setdiff1d(self._pages_of(move), move.stuck)):
                 _, free = self._memory.best_node(move.tier)
-                if _is_promotion(move):
+                if is_promotion(move):
                     # Charge.room_bytes() is not known yet, because it depends on the stretch. So
                     # room for later births is not set aside here.
                     free = min(free, self._charge.budget_bytes - self._charge.charged_bytes())
                 limit = min(self._memory.batch_pages, free // self._page_bytes)
                 if limit <= 0:
-                    self._give_up(move, "no-room")
+                    self._accounts.given_up(move, "no-room")
                     break
                 self._execute(Batch(move.tier, ((move, pages[:limit]),)))
             else:
                 if len(move.stuck):
-                    self._give_up(move, move.why)
+                    self._accounts.given_up(move, move.why)
 
     def begin(self, position: int) -> None:
         """Make work() follow the process from this position on."""
@@ -168,7 +182,9 @@ class Mover:
         with self._wake:
             if position > self._position:
                 self._position = position
-                self._wake_up()
+                old = self._clock.now_ns() - self._followed_ns >= MAP_AGE_NS
+                if old or self._schedule.absolute(position) >= self._wake_at:
+                    self._wake_up()
 
     def pause(self) -> None:
         """Cancel all moves after a divergence; the process then waits for no move."""
@@ -298,18 +314,29 @@ class Mover:
             )
             self._announce(self._schedule.done())
             if batch is None:
+                self._set_wake_up()
                 return
             moved_bytes, error = self._execute(batch, self._wait_in_move)
             self._schedule.moved(batch, whole=moved_bytes == batch.pages * self._page_bytes)
             self._announce(self._schedule.done())
             self._pace.batch(moved_bytes, error == errno.EINTR)
 
+    def _set_wake_up(self) -> None:
+        """If the mover has nothing to do for the moment, let notify() wake it only at the next
+        boundary at which it has something to do, or when the map is MAP_AGE_NS old."""
+        queue = self._schedule.queue
+        busy = queue.demotions or queue.promotions or len(self._suspects) or self._trial.undecided
+        if not busy:
+            with self._wake:
+                self._wake_at = self._wake_ups.after(self._schedule.now)
+
     def _follow(self) -> bool:
         """Catch up with the process; returns False if the mover is paused or stopping."""
         latest = self._read_position() if self._read_position is not None else 0
         with self._wake:
             position = self._position = max(self._position, latest)
-            self._fresh = False
+            self._fresh, self._wake_at = False, 0
+            self._followed_ns = self._clock.now_ns()
             paused, restart, stopping = self._paused, self._restart, self._stopping
             if not paused:
                 self._restart = False
@@ -321,29 +348,82 @@ class Mover:
             return False
         schedule = self._schedule
         target = schedule.absolute(position)
-        if restart or target - schedule.now > schedule.boundary_count:
-            schedule.queue.clear("superseded")
-            self._trial.interrupt()
-            schedule.now = target
-            self._refresh_steps = 1
-            self.ledger.begin_step(target // schedule.boundary_count)
-            self._read_residency()
-            self._suspects = no_pages()
-            schedule.rejoin(target, self._charge.drops_of)
         dropped: list[Table] = []
+        if restart:
+            self._rejoin(target)
+        elif target - schedule.now > schedule.boundary_count:
+            self._catch_up(target, dropped)
         while schedule.now < target:
-            self._trial.passed(schedule.now + 1, self._clock.now_ns())
-            dropped.append(self._charge.end())
-            schedule.pass_boundary(dropped[-1])
-            step, boundary = divmod(schedule.now, schedule.boundary_count)
-            self._charge.begin(schedule.now)
-            if boundary == 0:
-                self.ledger.begin_step(step)
-                due = self._refresh or step >= self._refresh_at_step
-                if due and not self._watched.watched:
-                    self._read_residency()
+            if self._pass_boundaries(target, dropped):
+                self._read_residency()
         self._recheck(dropped)
         return True
+
+    def _rejoin(self, target: int) -> None:
+        """Follow the plan from boundary `target` on, after the plan was not followed."""
+        self._schedule.queue.clear("superseded")
+        self._trial.interrupt()
+        self._schedule.now = target
+        self._refresh_steps = 1
+        self.ledger.begin_step(target // self._schedule.boundary_count)
+        self._read_residency()
+        self._suspects = no_pages()
+        self._schedule.rejoin(target, self._charge.drops_of)
+
+    def _catch_up(self, target: int, dropped: list[Table]) -> None:
+        """Skip to boundary `target`, which the process has reached while the mover was busy for
+        more than a step.
+
+        All steps have the same births and drops, so one whole step of them updates the map of all
+        pages that are born. Residency is not read from the kernel for this: during the read, an
+        overloaded mover would fall behind again, so it would read at each call.
+
+        dropped: gets the drops of each stretch that ends.
+        """
+        schedule = self._schedule
+        count = schedule.boundary_count
+        schedule.cancel_planned(target + count)
+        self._trial.interrupt()
+        schedule.now += ((target - schedule.now) // count - 1) * count
+        while schedule.now < target:
+            self._pass_boundaries(target, dropped, by_plan=False)
+        self.ledger.begin_step(target // count)
+        if self._is_read_due():
+            self._read_residency()
+        schedule.rejoin(target, self._charge.drops_of)
+
+    def _pass_boundaries(self, target: int, dropped: list[Table], by_plan: bool = True) -> bool:
+        """Follow the process up to boundary `target`, or until the residency has to be read.
+        Returns whether it has to be read. May return early: see FOLLOWING_NS.
+
+        dropped: gets the drops of each stretch that ends.
+        by_plan: whether to queue moves at their boundaries. If not, only the map is updated.
+        """
+        schedule, now_ns = self._schedule, self._clock.now_ns()
+        with FOLLOWING:
+            until_ns = time.monotonic_ns() + FOLLOWING_NS
+            while schedule.now < target and time.monotonic_ns() < until_ns:
+                dropped.append(self._charge.end())
+                if by_plan:
+                    self._trial.passed(schedule.now + 1, now_ns)
+                    schedule.pass_boundary(dropped[-1])
+                else:
+                    schedule.now += 1
+                self._charge.begin(schedule.now)
+                step, boundary = divmod(schedule.now, schedule.boundary_count)
+                if by_plan and boundary == 0:
+                    self.ledger.begin_step(step)
+                    if self._is_read_due():
+                        return True
+        if schedule.now < target:
+            time.sleep(YIELD_S)
+        return False
+
+    def _is_read_due(self) -> bool:
+        """Whether to read the residency in the step that the process has reached."""
+        step = self._schedule.now // self._schedule.boundary_count
+        due = self._refresh or step >= self._refresh_at_step
+        return due and not self._watched.watched
 
     def _recheck(self, dropped: list[Table]) -> None:
         """Correct the map for each page of the arena that the mover moved in a stretch in which the
@@ -360,6 +440,9 @@ class Mover:
         """
         parts = self._last.parts if self._last is not None else ()
         arena = [pages for move, pages in parts if move.space == Space.ARENA]
+        if not arena and not len(self._suspects):
+            self._last = None
+            return
         moved, self._last = np.concatenate([no_pages(), *arena]), None
         pages = no_pages()
         if dropped:
@@ -434,60 +517,8 @@ class Mover:
             status = result.status[first : first + len(pages)]
             first += len(pages)
             self._charge.moved(move.space, pages, status)
-            moved_bytes += self._account(move, pages, status, result.error)
+            done = self._accounts.moved(move, pages, status, result.error)
+            moved_bytes += done.moved_bytes
+            if len(done.left):
+                self._schedule.left_behind(move, done.left, done.why)
         return moved_bytes, result.error
-
-    def _account(
-        self, move: Pending, pages: Pages, status: npt.NDArray[np.int32], error: int
-    ) -> int:
-        """Account for the pages of one move; returns how many of their bytes are now on the move's
-        tier."""
-        direction = _direction(move)
-        there = self._spaces.on_tier(status, move.tier)
-        moved_pages = int(np.count_nonzero(there))
-        moved_bytes = moved_pages * self._page_bytes
-        if moved_bytes:
-            if move.late:
-                self._count_late(move)
-            move.moved_bytes += moved_bytes
-            self.ledger.moved(direction, move.reason, moved_bytes, move.late)
-        if moved_pages == len(pages):
-            return moved_bytes
-        absent = (status == -errno.ENOENT) | (status == -errno.EFAULT)
-        if absent.any():
-            absent_bytes = int(np.count_nonzero(absent)) * self._page_bytes
-            self.ledger.skipped(direction, "absent", absent_bytes)
-        left = ~(there | absent)
-        if left.any() and error != errno.EINTR:
-            shared = bool((status[left] == -errno.EACCES).all())
-            why = "no-memory" if error == errno.ENOMEM else "shared" if shared else "busy"
-            self._schedule.left_behind(move, pages[left], why)
-        return moved_bytes
-
-    def _give_up(self, move: Pending, why: str) -> None:
-        """Account for a move that ends unfinished or had nothing to move."""
-        direction = _direction(move)
-        if why in ("already-there", "absent"):
-            self.ledger.skipped(direction, why, move.bytes)
-            return
-        left_bytes = len(self._pages_of(move)) * self._page_bytes
-        if why in ("busy", "shared", "no-memory"):
-            self.ledger.failed(direction, why, left_bytes)
-            return
-        self.ledger.skipped(direction, why, left_bytes)
-        if why == "late":
-            self._count_late(move)
-
-    def _count_late(self, move: Pending) -> None:
-        """Count a late move, unless it has been counted before."""
-        if not move.counted_late:
-            move.counted_late = True
-            self.ledger.late_move()
-
-
-def _is_promotion(move: Pending) -> bool:
-    return move.tier == FAST
-
-
-def _direction(move: Pending) -> str:
-    return "promote" if _is_promotion(move) else "demote"

@@ -204,11 +204,6 @@ class PageMaps:
         tiers: npt.NDArray[np.uint8] = self._tier_of[nodes.view(np.uint8)]
         return tiers
 
-    def bytes_of(self, residency: ResidencyMap) -> npt.NDArray[np.int64]:
-        """Bytes by tier of all pages of a map."""
-        slower = [_count(residency.nodes, tier.nodes) for tier in self.tiers.tiers[1:]]
-        return np.array([residency.fast_pages, *slower], np.int64) * self.page_bytes
-
     def bytes_by_tier(self, nodes: Nodes) -> npt.NDArray[np.int64]:
         """Bytes by tier of pages on these nodes. nodes: one entry per page."""
         counts = [_count(nodes, tier.nodes) for tier in self.tiers.tiers]

@@ -293,6 +293,21 @@ def test_rejoining_queues_the_moves_of_the_last_cycle() -> None:
     assert not world.cancelled
 
 
+def test_moves_of_misplaced_pages_outlive_the_moves_of_the_plan() -> None:
+    count = 8
+    world = World([(1, 3, 1, 0, 4), (2, 4, 0, 8, 4)], count)
+    world.tier[8:24] = 1
+    for _ in range(3):
+        world.schedule.pass_boundary(NO_DROPS)
+    row = np.zeros(1, MOVE_DTYPE)
+    row[0] = (0, 0, 9, 0, 0, 16 * PAGE, 4 * PAGE)
+    world.schedule.queue.add(world.schedule.move_now(row[0], "heal"))
+    world.schedule.cancel_planned(until=10 * count)
+    assert sorted(world.cancelled) == [(0, "superseded"), (8, "superseded")]
+    world.schedule.now = 9 * count
+    assert world.drain() == [(0, [16, 17, 18, 19])]
+
+
 def test_a_demotion_runs_ahead_of_time_if_nothing_else_can_run() -> None:
     # D: demotion, P: promotion
     # boundary      1   2   3

@@ -25,6 +25,7 @@ from sentineld.model.plan import Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.plan.expected import UNKNOWN_TIER
+from sentineld.plan.residency import ABSENT as ABSENT_TIER
 from sentineld.policies.registry import policy
 from tests.unit.policies.random_profiles import random_profile
 from tests.unit.workloads import Network, profiled
@@ -112,6 +113,7 @@ class SlowMemory:
 
     def __init__(self, process: Process, call_ns: Iterator[float]) -> None:
         self.process, self.call_ns = process, call_ns
+        self.reads = 0  # number of queries of all pages of the arena
 
     def begin_series(self, since_ns: int) -> None:
         pass
@@ -126,6 +128,7 @@ class SlowMemory:
 
     def query_pages(self, pages: Addresses) -> Status:
         space, page = self._find(pages)
+        self.reads += np.count_nonzero(space == 0) == len(self.process.nodes[Space.ARENA])
         status = np.full(len(pages), ENOENT, np.int32)
         for index, name in enumerate((Space.ARENA, Space.HEAP)):
             nodes = self.process.nodes[name][page[space == index]]
@@ -148,6 +151,31 @@ class SlowMemory:
         pass
 
 
+def entered(
+    plan: Plan, profile: Profile, call_ns: Iterator[float]
+) -> tuple[Mover, Process, SlowMemory]:
+    """A mover that has entered the plan, its process, and the process's memory."""
+    planned = PlannedStep.of(plan, profile)
+    process = Process(plan, planned, profile)
+    memory = SlowMemory(process, call_ns)
+    spaces = {space: (STARTS[space], len(nodes) * PAGE) for space, nodes in process.nodes.items()}
+    mover = Mover(
+        TIERS,
+        planned,
+        ProcessPorts(
+            pid=1,
+            memory=memory,
+            spaces=spaces,
+            publish=process.publish,
+            position=lambda: process.position,
+        ),
+        plan.budget_bytes,
+    )
+    mover.enter()
+    mover.begin(process.position)
+    return mover, process, memory
+
+
 def most_fast_pages(
     plan: Plan,
     profile: Profile,
@@ -158,23 +186,7 @@ def most_fast_pages(
 
     after: called whenever the mover has nothing to do for the moment.
     """
-    planned = PlannedStep.of(plan, profile)
-    process = Process(plan, planned, profile)
-    spaces = {space: (STARTS[space], len(nodes) * PAGE) for space, nodes in process.nodes.items()}
-    mover = Mover(
-        TIERS,
-        planned,
-        ProcessPorts(
-            pid=1,
-            memory=SlowMemory(process, call_ns),
-            spaces=spaces,
-            publish=process.publish,
-            position=lambda: process.position,
-        ),
-        plan.budget_bytes,
-    )
-    mover.enter()
-    mover.begin(process.position)
+    mover, process, _ = entered(plan, profile, call_ns)
     idle_ns = process.times_ns.mean() / 20
     while process.step < STEPS:
         mover.work()
@@ -222,3 +234,39 @@ def test_pages_that_are_born_during_a_call_are_not_overlooked(
         most_fast_pages(
             plan, profile, (CALL_STRETCH_NS * one for one in calls), no_fast_page_is_overlooked
         )
+
+
+@pytest.mark.parametrize("steps", [1.2, 1.9, 2.0, 5.3])
+@pytest.mark.parametrize("name", ["sentinel", "auto"])
+def test_a_mover_that_falls_behind_by_steps_keeps_the_map(name: str, steps: float) -> None:
+    """The process does not wait at barriers. The mover looks at it only every `steps` steps. Its
+    map stays right, although it does not read the residency each time."""
+    profile, _ = profiled(NETWORK)
+    plan = policy(name).plan(profile, TIERS, int(0.3 * profile.peak_bytes))
+    mover, process, memory = entered(plan, profile, repeat(0.0))
+    process.waits = np.full_like(process.waits, -1)
+    mover.work()
+    rounds = 40
+    for _ in range(rounds):
+        process.run(steps * float(process.times_ns.sum()))
+        mover.notify(process.position)
+        mover.work()
+        map_is_right(mover, process)
+    # With a whole number of steps, the mover always meets the same boundary, where few moves begin.
+    assert steps == 2.0 or any(one.reason == "plan" for one in mover.ledger.totals())
+    # The residency is read after 1, 2, 4, 8, 16, 32 ... steps.
+    assert memory.reads <= 5 + rounds * steps / 16
+
+
+def map_is_right(mover: Mover, process: Process) -> None:
+    """Check the tier of each page, except that births of the present stretch may be in the map
+    already, and its drops not yet."""
+    found = mover.page_tiers(barriers_hold=False)
+    assert found.stretch == process.stretch
+    turnover = np.zeros(len(process.nodes[Space.ARENA]), np.bool_)
+    for event in process.events[found.stretch]:
+        first = int(event["offset"]) // PAGE
+        turnover[first : first + -(-int(event["bytes"]) // PAGE)] = True
+    for space, nodes in process.nodes.items():
+        differs = np.where(nodes == ABSENT, np.uint8(ABSENT_TIER), nodes) != found.tiers[space]
+        assert not differs[~turnover if space == Space.ARENA else ...].any()
