@@ -69,7 +69,7 @@ class Schedule:
         their deadline: no move of the plan replaces them."""
         for moves in (self.queue.demotions, self.queue.promotions):
             self.queue.cancel(moves, lambda move: move.reason == "plan", "superseded")
-        for move in self.queue.promotions:
+        for move in [*self.queue.demotions, *self.queue.promotions]:
             move.deadline = move.expiry = until
 
     def rejoin(self, target: int, drops_of: Callable[[int], Table]) -> None:

@@ -52,9 +52,9 @@ MAP_AGE_NS = 20_000_000
 """Age of the map from which on any boundary wakes the mover."""
 
 FOLLOWING = threading.Lock()
-"""Held by the one mover that passes boundaries at present. This takes Python's GIL, so movers can't
-do it in parallel. But each thread that waits for the GIL wakes up every SWITCH_S (daemon.py), so
-dozens of them would take half a CPU. Threads that wait for a lock sleep."""
+"""Held by the one mover that passes boundaries at present. Movers can't do this in parallel: it
+needs Python's GIL. Each thread that waits for the GIL wakes up every SWITCH_S (daemon.py), so
+dozens of such threads would take half a CPU. Threads that wait for a lock sleep."""
 FOLLOWING_NS = 2_000_000
 """After this time, a mover releases FOLLOWING, and takes it again after YIELD_S, so that another
 mover can take it in between."""

@@ -299,13 +299,16 @@ def test_moves_of_misplaced_pages_outlive_the_moves_of_the_plan() -> None:
     world.tier[8:24] = 1
     for _ in range(3):
         world.schedule.pass_boundary(NO_DROPS)
-    row = np.zeros(1, MOVE_DTYPE)
-    row[0] = (0, 0, 9, 0, 0, 16 * PAGE, 4 * PAGE)
-    world.schedule.queue.add(world.schedule.move_now(row[0], "heal"))
+    world.tier[32:36] = 0
+    rows = [(0, 0, 9, 0, 0, 16 * PAGE, 4 * PAGE), (0, 0, 9, 0, 1, 32 * PAGE, 4 * PAGE)]
+    misplaced = [world.schedule.move_now(row, "heal") for row in np.array(rows, MOVE_DTYPE)]
+    for move in misplaced:
+        world.schedule.queue.add(move)
     world.schedule.cancel_planned(until=10 * count)
     assert sorted(world.cancelled) == [(0, "superseded"), (8, "superseded")]
     world.schedule.now = 9 * count
-    assert world.drain() == [(0, [16, 17, 18, 19])]
+    assert world.drain() == [(1, [32, 33, 34, 35]), (0, [16, 17, 18, 19])]
+    assert not any(move.late for move in misplaced)
 
 
 def test_a_demotion_runs_ahead_of_time_if_nothing_else_can_run() -> None:

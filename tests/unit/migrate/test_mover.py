@@ -393,6 +393,7 @@ def test_a_sleeping_mover_wakes_at_boundaries_that_matter(monkeypatch: pytest.Mo
                 assert run.wait_published(step << 32 | boundary)
             time.sleep(0.02)  # boundary 1 is published shortly before the mover sleeps
             run.mover.notify(step << 32 | 2)
+            time.sleep(0.02)  # a mover that is not asleep publishes boundary 2
             run.mover.notify(step << 32 | 3)
         asleep = [step for step in steps if step << 32 | 2 not in run.published]
         assert len(asleep) > len(steps) / 2

@@ -236,7 +236,7 @@ def test_pages_that_are_born_during_a_call_are_not_overlooked(
         )
 
 
-@pytest.mark.parametrize("steps", [1.2, 1.9, 2.0, 5.3])
+@pytest.mark.parametrize("steps", [1.2, 1.9, 2.0, 2.05, 5.3])
 @pytest.mark.parametrize("name", ["sentinel", "auto"])
 def test_a_mover_that_falls_behind_by_steps_keeps_the_map(name: str, steps: float) -> None:
     """The process does not wait at barriers. The mover looks at it only every `steps` steps. Its
