@@ -12,6 +12,7 @@
  * one pager. Not covered: I/O errors, a file that grows, and the moves in a layout.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,7 +161,8 @@ static void fork_child(void)
 		_exit(0);
 	}
 	paging_after_fork_in_parent();
-	require(pid > 0 && waitpid(pid, &status, 0) == pid && !status);
+	/* libFuzzer's timer interrupts the call, because its handler is set without SA_RESTART. */
+	require(pid > 0 && TEMP_FAILURE_RETRY(waitpid(pid, &status, 0)) == pid && !status);
 }
 
 /* The daemon's actions. */
