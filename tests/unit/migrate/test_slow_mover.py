@@ -40,6 +40,12 @@ CALL_SEEDS = 20
 NETWORK = Network(2, weight_bytes=4 * PAGE, activation_bytes=32 * PAGE, bytes_per_s=1e8)
 
 
+def pages_of(event: np.void) -> slice:
+    """The pages of the arena that are born or dropped."""
+    first = int(event["offset"]) // PAGE
+    return slice(first, first + -(-int(event["bytes"]) // PAGE))
+
+
 class Process:
     """A process that follows a plan's layout: it waits at barriers, and touches the pages of each
     tensor at its birth. The births and deaths of a stretch are evenly distributed over it."""
@@ -96,8 +102,7 @@ class Process:
                 self.step, self.stretch = self.step + 1, 0
 
     def happen(self, event: np.void) -> None:
-        first = int(event["offset"]) // PAGE
-        nodes = self.nodes[Space.ARENA][first : first + -(-int(event["bytes"]) // PAGE)]
+        nodes = self.nodes[Space.ARENA][pages_of(event)]
         if event["birth"]:
             nodes[nodes == ABSENT] = 0 if event["tier"] == UNKNOWN_TIER else event["tier"]
         else:
@@ -265,8 +270,7 @@ def map_is_right(mover: Mover, process: Process) -> None:
     assert found.stretch == process.stretch
     turnover = np.zeros(len(process.nodes[Space.ARENA]), np.bool_)
     for event in process.events[found.stretch]:
-        first = int(event["offset"]) // PAGE
-        turnover[first : first + -(-int(event["bytes"]) // PAGE)] = True
+        turnover[pages_of(event)] = True
     for space, nodes in process.nodes.items():
         differs = np.where(nodes == ABSENT, np.uint8(ABSENT_TIER), nodes) != found.tiers[space]
         assert not differs[~turnover if space == Space.ARENA else ...].any()
