@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 from sentineld.shim.client import FAST_VARIABLE
 from tests.integration.shim.place import Within
@@ -32,6 +33,17 @@ def paging(run: ManagedRun) -> dict[str, int]:
     assert counts["frames"] <= counts["budget_pages"]
     assert counts["overruns"] == counts["write_error"] == 0
     return counts
+
+
+def manage(run: ManagedRun, policy: str, fast: str) -> dict[str, Any]:
+    """Manage the process; wait until the pager is within its budget; return the session's status.
+
+    A smaller budget holds at once for new frames, but the pages that exceed it are evicted in the
+    background. On a slow disk, this can take longer than a plan.
+    """
+    session = run.manage(policy, fast)
+    wait(lambda: (now := run.status()["paging"])["frames"] <= now["budget_pages"])
+    return session
 
 
 def wait_steps(run: ManagedRun, steps: int) -> None:

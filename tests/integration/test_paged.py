@@ -20,7 +20,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.host.memory_limit import limited_command
-from tests.integration.paged_run import DISK_RATES, paging, tiers, wait_steps
+from tests.integration.paged_run import DISK_RATES, manage, paging, tiers, wait_steps
 from tests.integration.shim.daemon_side import ROOT
 from tests.integration.test_daemon import Daemon
 from tests.integration.test_emulated import REST, ManagedRun, wait
@@ -57,7 +57,7 @@ def test_a_training_stays_within_its_budget(start: Start, tmp_path: Path) -> Non
     run = start("perceptron", config="")  # without DISK_RATES, the daemon measures the disk
     status = run.daemon.ctl("status").stdout
     assert f"tier 1 a file in {tmp_path}" in status
-    session = run.manage("static", "40%")
+    session = manage(run, "static", "40%")
     # The budget covers the pager's frames and the tensors that are not paged.
     assert paging(run)["budget_pages"] * PAGE <= session["budget_bytes"]
     wait(lambda: paging(run)["bytes_written"] > session["peak_bytes"])
@@ -89,7 +89,7 @@ def test_planned_moves_use_the_pager(start: Start) -> None:
 def test_the_training_needs_no_daemon(start: Start, tmp_path: Path, kills: int) -> None:
     """Daemons are killed one after the other, and the last one is stopped for a while."""
     run = start("perceptron")
-    run.manage("static", "40%")
+    manage(run, "static", "40%")
     for _ in range(kills):
         run.kill()
         run.training.wait_losses(len(run.training.times_s) + 3)
@@ -106,13 +106,13 @@ def test_the_training_needs_no_daemon(start: Start, tmp_path: Path, kills: int) 
 
 def test_a_detached_training_keeps_paging(start: Start) -> None:
     run = start("perceptron")
-    run.manage("static", "40%")
+    manage(run, "static", "40%")
     done = run.daemon.ctl("detach", str(run.pid))
     assert done.returncode == 0, done.stderr
     before = paging(run)["faults"]
     wait_steps(run, 5)
     wait(lambda: paging(run)["faults"] > before)
-    run.manage("static", "60%")
+    manage(run, "static", "60%")
     wait_steps(run, 3)
     paging(run)
     run.check_losses()
@@ -121,7 +121,7 @@ def test_a_detached_training_keeps_paging(start: Start) -> None:
 def test_forked_workers_read_tensors_of_their_parent(start: Start) -> None:
     """The workers run while most of the parent's pages are in the file."""
     run = start("cnn", "--workers", "2")
-    run.manage("static", "40%")
+    manage(run, "static", "40%")
     wait_steps(run, 20)
     run.check_losses()
 
