@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sentineld.migrate.charge import FAST
 from sentineld.migrate.ledger import Ledger
 from sentineld.migrate.pending import Pages, Pending, no_pages
-from sentineld.migrate.residency_map import PageMaps
+from sentineld.migrate.residency_map import FAST, PageMaps
 from sentineld.migrate.syscalls import Status
 
 

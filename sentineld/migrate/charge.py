@@ -6,33 +6,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import NamedTuple
+from itertools import groupby, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.migrate.arena_changes import ArenaChanges, birth_node
 from sentineld.migrate.pending import Pages, no_pages
 from sentineld.migrate.process_memory import Memory
-from sentineld.migrate.residency_map import ABSENT, Nodes, PageMaps
+from sentineld.migrate.residency_map import ABSENT, FAST, Nodes, PageMaps
 from sentineld.migrate.stretch_pages import Event, StretchPages
 from sentineld.migrate.syscalls import Status
-from sentineld.model.arrays import Table
+from sentineld.model.arrays import Mask, Table
 from sentineld.model.plan import Space
 from sentineld.plan.by_layer import PageTiers
-from sentineld.plan.expected import UNKNOWN_TIER, ExpectedStep
-
-FAST = 0
-
-
-class _Birth(NamedTuple):
-    """The birth of a tensor in the arena. It occurs in every step."""
-
-    offset: int
-    size_bytes: int
-    node: int
-    survives: bool
-    """Whether the tensor outlives the stretch of its birth."""
+from sentineld.plan.expected import ExpectedStep
 
 
 @dataclass
@@ -84,10 +72,12 @@ class Charge:
         self._step = step
         self._waits = waits
         self._unmanaged_bytes = unmanaged_bytes
+        self._arena = spaces.maps[Space.ARENA]
         count = step.boundary_count
-        self._drops = np.searchsorted(step.drops["stretch"], np.arange(count + 1))
+        bounds = np.searchsorted(step.drops["stretch"], np.arange(count + 1)).tolist()
+        self._drops = [step.drops[first:last] for first, last in pairwise(bounds)]
         self._events = self._by_stretch()
-        self._births = self._births_by_stretch()
+        self._changes = ArenaChanges(self._arena, step, spaces.tiers)
         self._turnovers: dict[int, StretchPages] = {}  # by stretch; see _turnover()
         self._room: _Room | None = None  # used by the mover's thread only; None: not computed yet
         self._lock = threading.Lock()  # guards the maps and the fields below
@@ -96,6 +86,8 @@ class Charge:
         self._born_pages = no_pages()
         """Pages of the arena that the stretch's births made resident. `spaces` contains the births
         from the stretch's beginning on, although they may happen later."""
+        self._moved = False
+        """Whether pages of the arena may have been moved since the stretch began."""
 
     def begin(self, now: int) -> None:
         """Begin a stretch and apply all of its births. The process may be ahead of the mover, so
@@ -116,6 +108,7 @@ class Charge:
         found = self.spaces.read(memory)
         with self._lock:
             changed = self.spaces.replace(found)
+            self._changes.disturbed()
             self._begin(now)
             self.residency_known = True
         return changed
@@ -124,34 +117,41 @@ class Charge:
         """Read the nodes of these pages of the arena from `memory`, in the stretch that began at
         `now`. Raises ProcessLookupError if the process is gone."""
         self._room = None
-        arena = self.spaces.maps[Space.ARENA]
-        status = memory.query_pages(arena.addresses(pages))  # without the lock, as in refresh()
+        # Without the lock, as in refresh().
+        status = memory.query_pages(self._arena.addresses(pages))
         with self._lock:
-            arena.apply(pages, status)
+            self._arena.apply(pages, status)
+            self._changes.disturbed()
             born = np.setdiff1d(self._born_pages, pages)
             self._begin(now)
             self._born_pages = np.union1d(born, self._born_pages)
+            self._moved = True
 
     def moved(self, space: Space, pages: Pages, status: Status) -> None:
         """Update the map with the statuses that a move_pages call has returned for these pages."""
         residency, room = self.spaces.maps[space], self._room
         before = None if room is None else residency.nodes[pages]
         fast_pages = residency.fast_pages
+        failed = bool(len(status) and status.min() < 0)
         with self._lock:
             residency.apply(pages, status)
+            if space == Space.ARENA:
+                self._moved = True
+                if failed and (residency.nodes[pages] == ABSENT).any():
+                    self._changes.disturbed()
         if room is None or before is None:
             return
-        if len(status) and status.min() < 0:
+        if failed:
             # Some pages did not move. If they are absent, they may be born in fast memory in this
             # stretch or the next one, and then take room. So compute the room again when it is
             # next needed.
             self._room = None
             return
         grown = residency.fast_pages - fast_pages
-        if space == Space.ARENA and (unsure := room.turnover.has(pages)).any():
+        if space == Space.ARENA and (unsure := room.turnover.pages.has(pages)).any():
             # A demotion of a page of `turnover` may make no room, so it is not counted.
             after = residency.nodes[pages[unsure]]
-            demoted = residency.is_fast(before[unsure]) & ~residency.is_fast(after)
+            demoted = self._is_fast(before[unsure]) & ~self._is_fast(after)
             grown += int(np.count_nonzero(demoted))
             room.exact = False
         room.size_bytes -= grown * self.spaces.page_bytes
@@ -166,12 +166,7 @@ class Charge:
         with self._lock:
             self._begun = False
             self._born_pages = no_pages()
-            arena = self.spaces.maps.get(Space.ARENA)
-            if arena is not None and len(drops):
-                for _, offset, size in drops.tolist():
-                    arena.drops(offset, size)
-                births = self._births[self._stretch]
-                self._apply_births([birth for birth in births if birth.survives])
+            self._changes.end(self._stretch)
         return drops
 
     def charged_bytes(self, barriers_hold: bool = True) -> int:
@@ -183,11 +178,19 @@ class Charge:
         """
         with self._lock:
             stretch, born = self._moment(barriers_hold)
+            fast, heap_pages = self._arena.fast_pages, self._heap_pages()
             turnover = self._turnover(stretch)
-            nodes, now, fast = self._before_births(turnover)
-            heap_pages = self._heap_pages()
+            changes = turnover.rising[0]
+            before = None
+            if not born:
+                fast -= self._fast_pages(self._arena.nodes[self._born_pages])
+            elif self._moved or any(node == ABSENT for node, _ in changes):
+                before = self._before_births(turnover)
+        # Otherwise there are only births, and the map contains them.
+        if before is not None:
+            nodes, now, fast = before
+            fast, _ = self._peak(nodes, fast, changes, now)
         if born:
-            fast, _ = self._peak(nodes, fast, turnover.rising[0], now)
             planned_bytes = self._step.heap_bytes[stretch]
         else:
             # ExpectedStep.heap_bytes counts each tensor in all stretches in which it is alive. A
@@ -201,9 +204,13 @@ class Charge:
     def resident_bytes(self, barriers_hold: bool = True) -> list[int]:
         """Bytes of arena and heap on each tier. All births of the stretch are included as soon as
         they may have happened. barriers_hold: see charged_bytes()."""
-        _, nodes = self._views(barriers_hold)
-        by_space = [self.spaces.bytes_by_tier(of_space) for of_space in nodes.values()]
-        return [int(size) for size in np.sum(by_space, axis=0)]
+        with self._lock:
+            _, born = self._moment(barriers_hold)
+            pages = self.spaces.pages_by_tier()
+            if not born:
+                unborn = self._arena.count(self._arena.nodes[self._born_pages])
+                pages = [held - later for held, later in zip(pages, unborn, strict=True)]
+        return [count * self.spaces.page_bytes for count in pages]
 
     def page_tiers(self, barriers_hold: bool = True) -> PageTiers:
         """The tier of each page of arena and heap. Pages that resident_bytes() does not count are
@@ -255,33 +262,19 @@ class Charge:
         """The node of each page of `turnover` at the beginning of the stretch, the node of each of
         these pages now, and the number of the arena's fast pages at the beginning of the
         stretch."""
-        arena = self.spaces.maps.get(Space.ARENA)
-        if arena is None:
-            return np.zeros(0, np.int8), np.zeros(0, np.int8), 0
-        now = turnover.take(arena.nodes)
+        now = turnover.take(self._arena.nodes)
         nodes, born = now.copy(), turnover.rows(self._born_pages)
-        fast = arena.fast_pages - self._fast_pages(nodes[born])
+        fast = self._arena.fast_pages - self._fast_pages(nodes[born])
         nodes[born] = ABSENT
         return nodes, now, fast
 
     def _heap_pages(self) -> int:
         """Number of fast pages of the heap."""
-        heap = self.spaces.maps.get(Space.HEAP)
-        return heap.fast_pages if heap is not None else 0
+        return self.spaces.maps[Space.HEAP].fast_pages
 
     def drops_of(self, stretch: int) -> Table:
         """The ranges that the process drops in the stretch (DROP_DTYPE)."""
-        return self._step.drops[self._drops[stretch] : self._drops[stretch + 1]]
-
-    def _apply_births(self, births: Sequence[_Birth]) -> list[Pages]:
-        """Apply the births; returns, for each birth, the pages that appeared."""
-        return [
-            self.spaces.maps[Space.ARENA].births(birth.offset, birth.size_bytes, birth.node)
-            for birth in births
-        ]
-
-    def _birth_node(self, tier: int) -> int:
-        return self.spaces.tiers.tiers[FAST if tier == UNKNOWN_TIER else tier].nodes[0]
+        return self._drops[stretch]
 
     @property
     def _stretch(self) -> int:
@@ -299,19 +292,14 @@ class Charge:
         are absent. Callers read the copies without the lock, because movers wait for it."""
         with self._lock:
             stretch, born = self._moment(barriers_hold)
-            nodes = {space: self._nodes(space) for space in (Space.ARENA, Space.HEAP)}
+            nodes = {space: one.nodes.copy() for space, one in self.spaces.maps.items()}
             if not born:
                 nodes[Space.ARENA][self._born_pages] = ABSENT
         return stretch, nodes
 
-    def _nodes(self, space: Space) -> Nodes:
-        residency = self.spaces.maps.get(space)
-        return np.zeros(0, np.int8) if residency is None else residency.nodes.copy()
-
     def _begin(self, now: int) -> None:
-        self._now, self._begun = now, True
-        born = self._apply_births(self._births[self._stretch])
-        self._born_pages = np.concatenate([no_pages(), *born]) if born else no_pages()
+        self._now, self._begun, self._moved = now, True, False
+        self._born_pages = self._changes.begin(self._stretch)
 
     def _is_waited_for(self) -> bool:
         """Whether the barrier before the stretch waits for moves that are not done."""
@@ -320,8 +308,11 @@ class Charge:
             return False
         return self._now - (self._stretch - wait) % self._step.boundary_count > self.done
 
+    def _is_fast(self, nodes: Nodes) -> Mask:
+        return self.spaces.on_tier(nodes, FAST)
+
     def _fast_pages(self, nodes: Nodes) -> int:
-        return int(np.count_nonzero(self.spaces.on_tier(nodes, FAST)))
+        return int(np.count_nonzero(self._is_fast(nodes)))
 
     def _peak(
         self, nodes: Nodes, fast: int, events: Sequence[Event], now: Nodes | None
@@ -361,30 +352,17 @@ class Charge:
             born[pages.start - first : pages.stop - first] = node
         if now is not None:
             there = now[first : first + len(part)]
-            promoted = self.spaces.on_tier(there, FAST) & (born != ABSENT)
+            promoted = self._is_fast(there) & (born != ABSENT)
             born[promoted] = there[promoted]
         born[part != ABSENT] = ABSENT
         np.maximum(part, born, out=part)
         return self._fast_pages(born)
 
-    def _births_by_stretch(self) -> list[list[_Birth]]:
-        found: list[list[_Birth]] = [[] for _ in range(self._step.boundary_count)]
-        for birth in self._step.births:
-            offset, size_bytes = int(birth["offset"]), int(birth["bytes"])
-            node = self._birth_node(int(birth["tier"]))
-            found[birth["stretch"]].append(
-                _Birth(offset, size_bytes, node, bool(birth["survives"]))
-            )
-        return found
-
     def _by_stretch(self) -> list[list[Event]]:
         """The births and drops of the arena's pages in each stretch, in order."""
         found: list[list[Event]] = [[] for _ in range(self._step.boundary_count)]
-        arena = self.spaces.maps.get(Space.ARENA)
-        if arena is None:
-            return found
         for event in self._step.events:
-            pages = arena.span(int(event["offset"]), int(event["bytes"]))
-            node = self._birth_node(int(event["tier"])) if event["birth"] else ABSENT
+            pages = self._arena.span(int(event["offset"]), int(event["bytes"]))
+            node = birth_node(self.spaces.tiers, int(event["tier"])) if event["birth"] else ABSENT
             found[int(event["stretch"])].append((node, pages))
         return found

@@ -10,7 +10,7 @@ although the process may touch only a part of it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,8 @@ from sentineld.model.tiers import Tiers
 from sentineld.plan.residency import ABSENT as ABSENT_TIER
 
 ABSENT = -1
+FAST = 0
+"""Number of the fast tier."""
 
 QUERY_PAGES = 1 << 16
 """Number of pages in one query. It is limited because each page takes 50 bytes of memory during the
@@ -49,16 +51,21 @@ class ResidencyMap:
         start: int,
         length_bytes: int,
         page_bytes: int = PAGE_BYTES,
-        fast_nodes: Iterable[int] = (0,),
+        tiers: Sequence[Sequence[int]] = ((0,), (1,)),
     ) -> None:
+        """tiers: the nodes of each tier."""
         self.start = start
         self.page_bytes = page_bytes
         self.nodes: Nodes = np.full(length_bytes // page_bytes, ABSENT, dtype=np.int8)
-        self.fast_pages = 0
-        """Number of pages on fast nodes."""
-        # _fast[entry]: whether an entry of the map, read as an unsigned byte, is a fast node.
-        self._fast = np.zeros(256, np.bool_)
-        self._fast[list(fast_nodes)] = True
+        self.tier_pages = [0] * len(tiers)
+        """Number of pages on each tier."""
+        self._tiers = tiers
+        self._tier_of = {node: tier for tier, nodes in enumerate(tiers) for node in nodes}
+
+    @property
+    def fast_pages(self) -> int:
+        """Number of pages on the fast tier."""
+        return self.tier_pages[FAST]
 
     def span(self, offset: int, length_bytes: int) -> slice:
         """Indices of the range's pages, clipped to the map."""
@@ -69,14 +76,11 @@ class ResidencyMap:
         """Addresses of pages given by index."""
         return np.uint64(self.start) + pages.astype(np.uint64) * np.uint64(self.page_bytes)
 
-    def is_fast(self, nodes: Nodes) -> npt.NDArray[np.bool_]:
-        """Whether each entry is a fast node."""
-        found: npt.NDArray[np.bool_] = self._fast[nodes.view(np.uint8)]
-        return found
-
-    def count_fast(self, nodes: Nodes) -> int:
-        """Number of entries that are fast nodes."""
-        return int(np.count_nonzero(self.is_fast(nodes)))
+    def count(self, nodes: Nodes) -> list[int]:
+        """Number of entries that are nodes of each tier."""
+        return [
+            sum(int(np.count_nonzero(nodes == node)) for node in of_tier) for of_tier in self._tiers
+        ]
 
     def refresh(self, memory: Memory) -> int:
         """Query all pages; returns the number of entries that changed.
@@ -116,39 +120,46 @@ class ResidencyMap:
     def _set(self, pages: npt.NDArray[np.int64] | slice, before: Nodes, after: Nodes) -> int:
         """Change the entries of these pages; returns the number of entries that changed."""
         changed = int(np.count_nonzero(before != after))
-        self.fast_pages += self.count_fast(after) - self.count_fast(before)
+        if changed:
+            self._add(self.count(after), 1)
+            self._add(self.count(before), -1)
         self.nodes[pages] = after  # last, because `before` may be a view of the map
         return changed
 
-    def births(self, offset: int, length_bytes: int, node: int) -> npt.NDArray[np.int64]:
+    def births(self, pages: slice, node: int) -> npt.NDArray[np.int64]:
         """Record first touches: absent pages appear on the node, present pages stay. Returns the
-        pages that appeared."""
-        span = self.span(offset, length_bytes)
-        part = self.nodes[span]
-        pages: npt.NDArray[np.int64] = (part == ABSENT).nonzero()[0]
-        part[pages] = node
-        self.fast_pages += len(pages) * bool(self._fast[node])
-        pages += span.start
-        return pages
+        pages that appeared. node: a node of a tier. pages: see span()."""
+        part = self.nodes[pages]
+        found: npt.NDArray[np.int64] = (part == ABSENT).nonzero()[0]
+        if len(found):
+            part[found] = node
+            self.tier_pages[self._tier_of[node]] += len(found)
+            found += pages.start
+        return found
 
-    def drops(self, offset: int, length_bytes: int) -> None:
-        """Record that the process dropped the pages."""
-        part = self.nodes[self.span(offset, length_bytes)]
-        self.fast_pages -= self.count_fast(part)
+    def drops(self, pages: slice) -> None:
+        """Record that the process dropped the pages. pages: see span()."""
+        part = self.nodes[pages]
+        self._add(self.count(part), -1)
         part[:] = ABSENT
+
+    def _add(self, pages: list[int], sign: int) -> None:
+        for tier, count in enumerate(pages):
+            self.tier_pages[tier] += sign * count
 
 
 class PageMaps:
-    """The maps of a session's arena and heap, and sums over them by tier."""
+    """The maps of a session's arena and heap, and sums over them by tier. A space without a range
+    has an empty map."""
 
     def __init__(
         self, tiers: Tiers, ranges: Mapping[Space, tuple[int, int]], page_bytes: int = PAGE_BYTES
     ) -> None:
         self.tiers = tiers
         self.page_bytes = page_bytes
+        nodes = [tier.nodes for tier in tiers.tiers]
         self.maps = {
-            space: ResidencyMap(start, length, page_bytes, tiers.tiers[0].nodes)
-            for space, (start, length) in ranges.items()
+            space: ResidencyMap(*ranges.get(space, (0, 0)), page_bytes, nodes) for space in Space
         }
         # _elsewhere[tier][node]: whether the node is in another tier. `node` is a map's entry, read
         # as an unsigned byte. ABSENT (-1) is thus 255, for which the element is False.
@@ -204,10 +215,10 @@ class PageMaps:
         tiers: npt.NDArray[np.uint8] = self._tier_of[nodes.view(np.uint8)]
         return tiers
 
-    def bytes_by_tier(self, nodes: Nodes) -> npt.NDArray[np.int64]:
-        """Bytes by tier of pages on these nodes. nodes: one entry per page."""
-        counts = [_count(nodes, tier.nodes) for tier in self.tiers.tiers]
-        return np.array(counts, np.int64) * self.page_bytes
+    def pages_by_tier(self) -> list[int]:
+        """Number of pages on each tier."""
+        by_space = (residency.tier_pages for residency in self.maps.values())
+        return [sum(pages) for pages in zip(*by_space, strict=True)]
 
     def read(self, memory: Memory) -> dict[Space, list[Part]]:
         """Query all pages of all maps, but leave the maps unchanged; see ResidencyMap.read()."""
@@ -225,8 +236,3 @@ def _after(before: Nodes, status: Status) -> Nodes:
         gone = (status == -errno.ENOENT) | (status == -errno.EFAULT)
         after = np.where(status >= 0, after, np.where(gone, np.int8(ABSENT), before))
     return after
-
-
-def _count(nodes: Nodes, wanted: Iterable[int]) -> int:
-    """Number of entries that are one of the wanted nodes."""
-    return sum(int(np.count_nonzero(nodes == node)) for node in wanted)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sentineld.migrate.page_set import PageSet
 from sentineld.migrate.pending import Pages
 from sentineld.migrate.residency_map import ABSENT, Nodes
-from sentineld.model.arrays import Mask
 
 Event = tuple[int, slice]
 """(node, pages) for a birth, (ABSENT, pages) for a drop."""
@@ -29,25 +29,11 @@ class StretchPages:
 
     def __init__(self, stretches: Sequence[Sequence[Event]]) -> None:
         """stretches: the events of each stretch, in order, with page numbers of the arena."""
-        spans = sorted(
-            (pages.start, pages.stop)
-            for events in stretches
-            for _, pages in events
-            if pages.start < pages.stop
-        )
-        merged: list[tuple[int, int]] = []
-        for start, stop in spans:
-            if merged and start <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-            else:
-                merged.append((start, stop))
-        self._spans = [slice(start, stop) for start, stop in merged]
-        self._starts = np.array([start for start, _ in merged], np.int64)
-        self._stops = np.array([stop for _, stop in merged], np.int64)
-        before = np.cumsum(self._stops - self._starts) - (self._stops - self._starts)
-        # The table contains the spans one after the other. So the row of a page is its number in
-        # the arena minus the shift of the span that contains it.
-        self._shift = self._starts - before
+        self.pages = PageSet(pages for events in stretches for _, pages in events)
+        lengths = self.pages.stops - self.pages.starts
+        # The table contains the ranges of `pages` one after the other. So the row of a page is its
+        # number in the arena minus the shift of the range that contains it.
+        self._shift = self.pages.starts - (np.cumsum(lengths) - lengths)
         self.stretches = [
             [(node, self._rows_of(pages)) for node, pages in events] for events in stretches
         ]
@@ -58,26 +44,20 @@ class StretchPages:
 
     def take(self, nodes: Nodes) -> Nodes:
         """A copy of the nodes of the table's pages. nodes: the nodes of all pages of the arena."""
-        if len(self._spans) == 1:
-            return nodes[self._spans[0]].copy()
-        return np.concatenate([nodes[:0], *(nodes[span] for span in self._spans)])
+        ranges = self.pages.ranges
+        if len(ranges) == 1:
+            return nodes[ranges[0]].copy()
+        return np.concatenate([nodes[:0], *(nodes[pages] for pages in ranges)])
 
     def rows(self, pages: Pages) -> Pages:
         """The rows of these pages, which must be in the table."""
-        found: Pages = pages - self._shift[self._stops.searchsorted(pages, "right")]
-        return found
-
-    def has(self, pages: Pages) -> Mask:
-        """(len(pages),): which pages are in the table."""
-        found: Mask = self._stops.searchsorted(pages, "right") != self._starts.searchsorted(
-            pages, "right"
-        )
+        found: Pages = pages - self._shift[self.pages.stops.searchsorted(pages, "right")]
         return found
 
     def _rows_of(self, pages: slice) -> slice:
         if pages.start == pages.stop:
             return slice(0, 0)
-        shift = int(self._shift[self._stops.searchsorted(pages.start, "right")])
+        shift = int(self._shift[self.pages.stops.searchsorted(pages.start, "right")])
         return slice(pages.start - shift, pages.stop - shift)
 
 

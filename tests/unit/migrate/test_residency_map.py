@@ -24,26 +24,29 @@ TIERS = Tiers((Tier((0, 2), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
 
 def test_births_fill_absent_pages_only_and_drops_empty_them() -> None:
     residency = ResidencyMap(1 << 30, 8 * PAGE)
-    residency.nodes[2] = 1
-    residency.births(0, 4 * PAGE, 0)
+    assert residency.births(slice(2, 3), 1).tolist() == [2]
+    assert residency.births(slice(0, 4), 0).tolist() == [0, 1, 3]
     assert residency.nodes.tolist() == [0, 0, 1, 0, -1, -1, -1, -1]
-    residency.drops(PAGE, 2 * PAGE)
+    assert (residency.tier_pages, residency.fast_pages) == ([3, 1], 3)
+    residency.drops(slice(1, 3))
     assert residency.nodes.tolist() == [0, -1, -1, 0, -1, -1, -1, -1]
+    assert residency.tier_pages == [2, 0]
 
 
 def test_ranges_are_clipped_to_the_map() -> None:
     residency = ResidencyMap(1 << 30, 4 * PAGE)
-    residency.births(2 * PAGE, 100 * PAGE, 0)
-    residency.births(50 * PAGE, PAGE, 0)
+    residency.births(residency.span(2 * PAGE, 100 * PAGE), 0)
+    residency.births(residency.span(50 * PAGE, PAGE), 0)
     assert residency.nodes.tolist() == [-1, -1, 0, 0]
 
 
 def test_apply_takes_nodes_and_absence_and_ignores_other_errors() -> None:
     residency = ResidencyMap(1 << 30, 5 * PAGE)
-    residency.nodes[:] = 0
+    residency.births(slice(0, 5), 0)
     status = np.array([1, -errno.ENOENT, -errno.EFAULT, -errno.EBUSY, 0], np.int32)
     assert residency.apply(np.arange(5), status) == 3
     assert residency.nodes.tolist() == [1, -1, -1, 0, 0]
+    assert residency.tier_pages == [2, 1]
 
 
 def test_a_map_changes_when_a_reading_replaces_it_and_not_before() -> None:
@@ -52,7 +55,7 @@ def test_a_map_changes_when_a_reading_replaces_it_and_not_before() -> None:
             return np.where(pages == pages[0], -errno.EBUSY, 1).astype(np.int32)
 
     residency = ResidencyMap(1 << 30, 4 * PAGE)
-    residency.births(0, 2 * PAGE, 0)
+    residency.births(slice(0, 2), 0)
     found = residency.read(cast(Memory, AllSlow()))
     assert (residency.nodes.tolist(), residency.fast_pages) == ([0, 0, ABSENT, ABSENT], 2)
     assert residency.replace(found) == 3
@@ -62,10 +65,11 @@ def test_a_map_changes_when_a_reading_replaces_it_and_not_before() -> None:
 
 def test_sums_and_pages_to_move_by_tier() -> None:
     spaces = PageMaps(TIERS, {Space.ARENA: (1 << 30, 4 * PAGE), Space.HEAP: (1 << 31, 4 * PAGE)})
-    spaces.maps[Space.ARENA].nodes[:] = [0, 2, 1, ABSENT]
-    spaces.maps[Space.HEAP].nodes[:] = [1, 1, 3, ABSENT]  # node 3 belongs to no tier
-    assert spaces.bytes_by_tier(spaces.maps[Space.ARENA].nodes).tolist() == [2 * PAGE, PAGE]
-    assert spaces.bytes_by_tier(spaces.maps[Space.HEAP].nodes).tolist() == [0, 2 * PAGE]
+    present = np.arange(3)
+    spaces.maps[Space.ARENA].apply(present, np.array([0, 2, 1], np.int32))
+    spaces.maps[Space.HEAP].apply(present, np.array([1, 1, 3], np.int32))  # node 3: in no tier
+    assert [one.tier_pages for one in spaces.maps.values()] == [[2, 1], [0, 2]]
+    assert spaces.pages_by_tier() == [2, 3]
     tiers = {space: spaces.tiers_of(one.nodes).tolist() for space, one in spaces.maps.items()}
     assert tiers == {
         Space.ARENA: [0, 0, 1, ABSENT_TIER],

@@ -31,7 +31,6 @@ def test_the_table_has_the_pages_of_all_events(events: list[list[tuple[int, slic
     taken[:] = -1
     assert nodes.tolist() == list(range(PAGES))  # take() has returned a copy
     taken = table.take(nodes)
-    assert table.has(np.arange(PAGES)).tolist() == [page in inside for page in range(PAGES)]
     assert taken[table.rows(np.array(sorted(inside), np.int64))].tolist() == sorted(inside)
     for one, rows in zip(events, table.stretches, strict=True):
         for (node, span), (same, row) in zip(one, rows, strict=True):
