@@ -45,7 +45,7 @@ PRESETS = "sentineld.host.presets"
 PROTOCOL = "sentineld.model.protocol"
 EMULATED = "sentineld.migrate.emulated"
 SYSCALLS = "sentineld.migrate.syscalls"
-EXECUTOR = "sentineld.migrate.mover"
+TRACKER = "sentineld.migrate.boundary_tracker"
 CGROUP = "sentineld.observe.cgroup"
 HEAT = "sentineld.policies.temperature.heat"
 HEAT_CURVE = "sentineld.policies.temperature.curve"
@@ -139,7 +139,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "samples.user_bytes": ("sentineld.session.intake.sample_memory", "USER_BYTES_MAX"),
     "sizes.optional_bytes": ("sentineld.profile.sizes", "OPTIONAL_BYTES_MAX"),
     "page.tensors": ("sentineld.report.page_data", "TENSORS_MAX"),
-    "mover.refresh_steps": (EXECUTOR, "REFRESH_STEPS_MAX"),
+    "mover.refresh_steps": (TRACKER, "REFRESH_STEPS_MAX"),
     "mover.batch_pages": (SYSCALLS, "BATCH_PAGES"),
     "emulated.batch_pages": (EMULATED, "BATCH_PAGES"),
     "emulated.shared_batch_pages": (EMULATED, "SHARED_BATCH_PAGES"),

@@ -15,50 +15,25 @@ import numpy as np
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.log_events import LogEvent, about
-from sentineld.migrate.accounts import Accounts, is_promotion
-from sentineld.migrate.batches import Schedule
-from sentineld.migrate.charge import Charge
-from sentineld.migrate.ledger import Ledger
+from sentineld.migrate.accounts import is_promotion
+from sentineld.migrate.boundary_tracker import BoundaryTracker
 from sentineld.migrate.pace import Pace
-from sentineld.migrate.pending import Batch, Pages, Pending, no_pages
+from sentineld.migrate.pending import Batch
 from sentineld.migrate.ports import PageBackend, PlannedStep, ProcessPorts, Result
 from sentineld.migrate.process_memory import Wait
-from sentineld.migrate.reborn import back_to_their_region, dropped_pages
-from sentineld.migrate.residency_map import PageMaps
 from sentineld.migrate.syscalls import page_ranges
-from sentineld.migrate.wake_ups import WakeUps
-from sentineld.migrate.watched import Watched
-from sentineld.model.arrays import Table
 from sentineld.model.plan import Space
 from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 from sentineld.plan.by_layer import PageTiers
-from sentineld.plan.expected import settled
-from sentineld.plan.move_queue import move_times
-from sentineld.plan.stall_trial import Decisions, StallTrial, late_moves, stall_boundaries
+from sentineld.plan.stall_trial import Decisions
 
 log = logging.getLogger(__name__)
-
-REFRESH_STEPS_MAX = 16
-"""Residency is read from the kernel after 1, 2, 4 ... steps, at most this many steps apart. The
-first reads follow each other closely, to find pages that are misplaced in a plan's first steps.
-While pages are watched, reads are postponed: a read disarms all pages, so accesses would be missed.
-Between two reads, the mover's map is updated by the moves that are made and by the expected births
-and drops."""
 
 IDLE_S = 0.25
 """Longest time without a look at the process's position."""
 MAP_AGE_NS = 20_000_000
 """Age of the map from which on any boundary wakes the mover."""
-
-FOLLOWING = threading.Lock()
-"""Held by the one mover that passes boundaries at present. Movers can't do this in parallel: it
-needs Python's GIL. Each thread that waits for the GIL wakes up every SWITCH_S (daemon.py), so
-dozens of such threads would take half a CPU. Threads that wait for a lock sleep."""
-FOLLOWING_NS = 2_000_000
-"""After this time, a mover releases FOLLOWING, and takes it again after YIELD_S, so that another
-mover can take it in between."""
-YIELD_S = 0.0001
 
 _LAST_BOUNDARY = 0xFFFFFFFF
 
@@ -72,7 +47,7 @@ class Mover:
     that boundary only when the promotion has left the queue or fast memory has no room for
     promotions.
     plan/move_queue.py decides which move runs next, and Charge computes how much may be promoted
-    within the budget.
+    within the budget. BoundaryTracker keeps the map and the queue up to date.
     """
 
     def __init__(
@@ -85,46 +60,21 @@ class Mover:
     ) -> None:
         """budget_bytes: the session's budget, to which unmanaged bytes are charged, too. It exceeds
         plan.budget_bytes by the unmanaged bytes for which the plan has left room."""
-        plan, step, memory = planned.plan, planned.step, process.memory
+        plan = planned.plan
         self.pid = process.pid
-        self.ledger = Ledger()
-        self._ranges = process.spaces
-        self._spaces = PageMaps(tiers, process.spaces, page_bytes)
-        self._charge = Charge(
-            self._spaces, step, plan.layout.waits, budget_bytes, process.unmanaged_bytes
-        )
-        self._memory = memory
-        self._accounts = Accounts(self.ledger, self._spaces, self._pages_of)
-        stalls = stall_boundaries(plan).tolist()
-        self._trial = StallTrial(stalls, step.boundary_count)
-        times = move_times(
-            plan.moves, step.boundary_count, planned.useful_until, planned.ahead, late_moves(plan)
-        )
-        self._wake_ups = WakeUps(times, plan.layout.waits, stalls)
-        self._schedule = Schedule(
-            plan.moves,
-            times,
-            step.boundary_count,
-            self._pages_of,
-            self._accounts.given_up,
-            page_bytes,
-            stalls=self._trial.stalls,
-        )
-        self._pace = Pace(self.ledger, memory, plan.moves, page_bytes)
+        self._tracker = BoundaryTracker(tiers, planned, process, budget_bytes, page_bytes)
+        self.ledger = self._tracker.ledger
+        self._spaces, self._charge = self._tracker.spaces, self._tracker.charge
+        self._accounts, self._schedule = self._tracker.accounts, self._tracker.schedule
+        self._watched = self._tracker.watched
+        self._heap = process.spaces[Space.HEAP]
+        self._memory = process.memory
+        self._pace = Pace(self.ledger, self._memory, plan.moves, page_bytes)
         self._initial = plan.initial
-        self._regions = plan.layout.regions
-        self._last: Batch | None = None  # the batch carried out since the last _follow()
-        # Pages of the arena that were moved in the current stretch and that the plan drops in this
-        # stretch. They may have been dropped and born again before the move; see _recheck().
-        self._suspects = no_pages()
-        self._settled = settled(plan, page_bytes)
-        self._refresh_at_step = 0
-        self._refresh_steps = 1
         self._published = 0
         self._page_bytes = page_bytes
         self._publish, self._read_position = process.publish, process.position
         self._ended, self._clock = process.ended, process.clock
-        self._watched = Watched()
         self._wake = threading.Condition()
         self._position = 0  # guarded by _wake, like the fields below
         self._wake_at = 0  # notify() wakes the mover from this boundary on; see _set_wake_up()
@@ -133,7 +83,6 @@ class Mover:
         self._fresh_ns = 0
         self._paused = False
         self._restart = False
-        self._refresh = False
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -144,10 +93,10 @@ class Mover:
         creates moves the remaining pages later.
         Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
         """
-        with self._watched.disarmed(lambda: [self._ranges[Space.HEAP]]):
+        with self._watched.disarmed(lambda: [self._heap]):
             self._spaces.maps[Space.HEAP].refresh(self._memory)
-        for move in sorted(self._moves_of(self._initial, "initial"), key=is_promotion):
-            while len(pages := np.setdiff1d(self._pages_of(move), move.stuck)):
+        for move in sorted(self._tracker.moves_of(self._initial, "initial"), key=is_promotion):
+            while len(pages := np.setdiff1d(self._tracker.pages_of(move), move.stuck)):
                 _, free = self._memory.best_node(move.tier)
                 if is_promotion(move):
                     # Charge.room_bytes() is not known yet, because it depends on the stretch. So
@@ -202,8 +151,7 @@ class Mover:
     def refresh(self) -> None:
         """Read residency from the kernel at the next beginning of a step at which no pages are
         watched."""
-        with self._wake:
-            self._refresh = True
+        self._tracker.refresh()
 
     def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
         """Call begin(), which arms pages, between two moves. From then on, the mover disarms the
@@ -232,7 +180,7 @@ class Mover:
 
     def stall_decisions(self) -> Decisions:
         """The number of boundaries with each decision of the stall trials; see StallTrial."""
-        return self._trial.decisions
+        return self._tracker.trial.decisions
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
         """Fast bytes charged now, according to the mover's map. barriers_hold: see Charge."""
@@ -324,11 +272,10 @@ class Mover:
     def _set_wake_up(self) -> None:
         """If the mover has nothing to do for the moment, let notify() wake it only at the next
         boundary at which it has something to do, or when the map is MAP_AGE_NS old."""
-        queue = self._schedule.queue
-        busy = queue.demotions or queue.promotions or len(self._suspects) or self._trial.undecided
-        if not busy:
+        boundary = self._tracker.next_boundary()
+        if boundary is not None:
             with self._wake:
-                self._wake_at = self._wake_ups.after(self._schedule.now)
+                self._wake_at = boundary
 
     def _follow(self) -> bool:
         """Catch up with the process; returns False if the mover is paused or stopping."""
@@ -346,148 +293,14 @@ class Mover:
             self._schedule.queue.clear("paused")
             self._announce(position | _LAST_BOUNDARY)
             return False
-        schedule = self._schedule
-        target = schedule.absolute(position)
-        dropped: list[Table] = []
-        if restart:
-            self._rejoin(target)
-        elif target - schedule.now > schedule.boundary_count:
-            self._catch_up(target, dropped)
-        while schedule.now < target:
-            if self._pass_boundaries(target, dropped):
-                self._read_residency()
-        self._recheck(dropped)
+        self._tracker.follow(position, restart)
         return True
-
-    def _rejoin(self, target: int) -> None:
-        """Follow the plan from boundary `target` on, after the plan was not followed."""
-        self._schedule.queue.clear("superseded")
-        self._trial.interrupt()
-        self._schedule.now = target
-        self._refresh_steps = 1
-        self.ledger.begin_step(target // self._schedule.boundary_count)
-        self._read_residency()
-        self._suspects = no_pages()
-        self._schedule.rejoin(target, self._charge.drops_of)
-
-    def _catch_up(self, target: int, dropped: list[Table]) -> None:
-        """Skip to boundary `target`, which the process has reached while the mover was busy for
-        more than a step.
-
-        All steps have the same births and drops, so one whole step of them updates the map of all
-        pages that are born. Residency is not read from the kernel for this: during the read, an
-        overloaded mover would fall behind again, so it would read at each call.
-
-        dropped: gets the drops of each stretch that ends.
-        """
-        schedule = self._schedule
-        count = schedule.boundary_count
-        schedule.cancel_planned(target + count)
-        self._trial.interrupt()
-        schedule.now += ((target - schedule.now) // count - 1) * count
-        while schedule.now < target:
-            self._pass_boundaries(target, dropped, by_plan=False)
-        self.ledger.begin_step(target // count)
-        if self._is_read_due():
-            self._read_residency()
-        schedule.rejoin(target, self._charge.drops_of)
-
-    def _pass_boundaries(self, target: int, dropped: list[Table], by_plan: bool = True) -> bool:
-        """Follow the process up to boundary `target`, or until the residency has to be read.
-        Returns whether it has to be read. May return early: see FOLLOWING_NS.
-
-        dropped: gets the drops of each stretch that ends.
-        by_plan: whether to queue moves at their boundaries. If not, only the map is updated.
-        """
-        schedule, now_ns = self._schedule, self._clock.now_ns()
-        with FOLLOWING:
-            until_ns = time.monotonic_ns() + FOLLOWING_NS
-            while schedule.now < target and time.monotonic_ns() < until_ns:
-                dropped.append(self._charge.end())
-                if by_plan:
-                    self._trial.passed(schedule.now + 1, now_ns)
-                    schedule.pass_boundary(dropped[-1])
-                else:
-                    schedule.now += 1
-                self._charge.begin(schedule.now)
-                step, boundary = divmod(schedule.now, schedule.boundary_count)
-                if by_plan and boundary == 0:
-                    self.ledger.begin_step(step)
-                    if self._is_read_due():
-                        return True
-        if schedule.now < target:
-            time.sleep(YIELD_S)
-        return False
-
-    def _is_read_due(self) -> bool:
-        """Whether to read the residency in the step that the process has reached."""
-        step = self._schedule.now // self._schedule.boundary_count
-        due = self._refresh or step >= self._refresh_at_step
-        return due and not self._watched.watched
-
-    def _recheck(self, dropped: list[Table]) -> None:
-        """Correct the map for each page of the arena that the mover moved in a stretch in which the
-        process also dropped the page.
-
-        Such a page may have been born again before it was moved. The page is then on the tier to
-        which it was moved, but in the map it is on the tier of its birth, because the map gets a
-        stretch's drops, and the births after them, only when the stretch ends. If the page's region
-        is on a slow tier but the page is not, the page is demoted to the region's tier, unless a
-        promotion of the page is queued.
-
-        dropped: DROP_DTYPE of plan/expected.py, the ranges that were dropped in each stretch that
-            has ended since the last call.
-        """
-        parts = self._last.parts if self._last is not None else ()
-        arena = [pages for move, pages in parts if move.space == Space.ARENA]
-        if not arena and not len(self._suspects):
-            self._last = None
-            return
-        moved, self._last = np.concatenate([no_pages(), *arena]), None
-        pages = no_pages()
-        if dropped:
-            found = dropped_pages(moved, np.concatenate(dropped), self._page_bytes)
-            pages, self._suspects = np.union1d(found, self._suspects), no_pages()
-        # The last batch may have ended in the present stretch, whose drops are not in the map yet.
-        # So pages that this stretch drops are checked when it has ended.
-        stretch = self._schedule.now % self._schedule.boundary_count
-        found = dropped_pages(moved, self._charge.drops_of(stretch), self._page_bytes)
-        self._suspects = np.union1d(self._suspects, found)
-        if not len(pages):
-            return
-        addresses = self._spaces.maps[Space.ARENA].addresses(pages)
-        with self._watched.disarmed(lambda: page_ranges(addresses, self._page_bytes)):
-            self._charge.recheck(self._memory, pages, self._schedule.now)
-        queue = self._schedule.queue
-        back = back_to_their_region(pages, self._regions, self._page_bytes)
-        for move in self._moves_of(back, "heal"):
-            if len(self._pages_of(move)) and not any(map(move.overlaps, queue.promotions)):
-                queue.add(move)
-
-    def _read_residency(self) -> None:
-        """Refresh the map from the kernel; queue moves of misplaced pages that no planned move
-        touches."""
-        self._refresh = False
-        step = self._schedule.now // self._schedule.boundary_count
-        self._refresh_at_step = step + self._refresh_steps
-        self._refresh_steps = min(2 * self._refresh_steps, REFRESH_STEPS_MAX)
-        with self._watched.disarmed(self._ranges.values, gap=True):
-            changed = self._charge.refresh(self._memory, self._schedule.now)
-        log.debug("residency of process %d: %d pages differed from the map", self.pid, changed)
-        for move in self._moves_of(self._settled[self._spaces.misplaced(self._settled)], "heal"):
-            self._schedule.queue.add(move)
-
-    def _moves_of(self, table: Table, reason: str) -> list[Pending]:
-        return [self._schedule.move_now(row, reason) for row in table]
 
     def _announce(self, position: int) -> None:
         """Publish moves_done, which never decreases."""
         self._published = max(self._published, position)
         self._charge.done = self._schedule.absolute(self._published)
         self._publish(self._published)
-
-    def _pages_of(self, move: Pending) -> Pages:
-        return self._spaces.pages_to_move(move.space, move.offset, move.bytes, move.tier)
 
     def _wait_in_move(self, duration_ns: int) -> bool:
         """Wait during a move; returns True if the move has to end (see Wait).
@@ -511,7 +324,7 @@ class Mover:
                 result = self._memory.move_pages(addresses, node, wait)
             finally:
                 self.ledger.call(time.monotonic_ns() - began_ns)
-        self._last = batch
+        self._tracker.moved(batch)
         first = moved_bytes = 0
         for move, pages in batch.parts:
             status = result.status[first : first + len(pages)]
