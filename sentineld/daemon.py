@@ -28,13 +28,13 @@ from sentineld.control.server import Caller, ControlServer, listen, require_no_d
 from sentineld.entry import run_command
 from sentineld.machine.machine import Machine
 from sentineld.observe.shim_server import ShimServer
+from sentineld.service.collect import take_snapshot
 from sentineld.service.configuration import Reloader, read_config
 from sentineld.service.journal import JournalHandler, stderr_is_journal
 from sentineld.service.metrics import collector
 from sentineld.service.metrics_server import MetricsServer
 from sentineld.service.notify import notify, watchdog_interval_s
 from sentineld.service.sessions import Sessions
-from sentineld.service.snapshot import take_snapshot
 from sentineld.service.usage import usage
 from sentineld.session.state import StateFiles
 

@@ -1,124 +1,98 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the values of one metrics scrape."""
+"""The values of one metrics scrape. collect.py fills them in; metrics.py names them."""
 
 from __future__ import annotations
 
-from sentineld import __version__
-from sentineld.heat.session import TEMPERATURE, HeatSession
-from sentineld.machine.machine import Machine
-from sentineld.machine.shared import Share
-from sentineld.model.kernel_events import EbpfCounters
-from sentineld.service.disturbances import by_reason
-from sentineld.service.metrics import DaemonSnapshot, SessionSnapshot
-from sentineld.service.sessions import Sessions
-from sentineld.session.session import Session
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sentineld.model.job import Job
+from sentineld.session.lifecycle import State
 
 
-def take_snapshot(machine: Machine, sessions: Sessions) -> DaemonSnapshot:
-    """The daemon's current values. Called from the metrics server's threads."""
-    counters = machine.probing.counters()
-    return DaemonSnapshot(
-        version=__version__,
-        heartbeat_s=sessions.beat_s,
-        features=machine.features(),
-        tier_capacity_bytes={
-            index: tier.capacity_bytes
-            for index, tier in enumerate(machine.tiers.tiers if machine.tiers else ())
-        },
-        migration_bytes_per_s=machine.tiers.migration_bytes_per_s if machine.tiers else 0.0,
-        shared_bytes=machine.shared.size_bytes if machine.shared is not None else None,
-        emulated=machine.substrate.emulated,
-        kernel_migrations={
-            (reason, result): counts[result]
-            for reason, counts in (counters["migrations"] if counters else {}).items()
-            for result in ("succeeded", "failed")
-        },
-        events_dropped=counters["dropped"] if counters else {},
-        machine_joules=machine.rapl.by_zone() if machine.rapl else {},
-        sessions=(
-            *(_shim_session(session, counters) for session in sessions.all()),
-            *(_heat_session(session, machine.share_of(session)) for session in sessions.heat.all()),
-        ),
-    )
+@dataclass(frozen=True)
+class SessionSnapshot:
+    """One session at one moment. Counters are 0 when the session begins and never decrease. The
+    eBPF counters are an exception: they are discarded when the process is no longer attached or
+    recorded, and begin at 0 when it is attached or recorded again.
+
+    If a value is None, it is unknown or does not apply to the session, and its series is omitted.
+    """
+
+    session: str  # unique for the daemon's life, e.g. PID-STARTTIME
+    pid: int
+    state: State
+    job: Job | None = None
+    policy: str = ""
+    budget_bytes: int = 0
+    charged_bytes: int = 0
+    peak_bytes: int = 0
+    share_bytes: int | None = None  # of the shared budget; None: the session has its own budget
+    relative_slowdown: float | None = None  # predicted slowdown / that with an equal share
+    unmanaged_bytes: int = 0  # live tensor bytes outside heap and arena
+    resident_bytes: Mapping[int, int] = field(default_factory=dict)  # by tier
+    steps: int = 0
+    boundaries: int = 0  # boundaries passed in the current step, not counting boundary 0
+    moved_bytes: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    """Bytes by (direction, reason, result). direction: promote or demote. result: moved, skipped or
+    failed. reason: the move's origin (plan, initial, heal) or the cause of the skip or failure."""
+    late_moves: int = 0
+    barrier_timeouts: int = 0
+    barrier_wait_ns: int = 0
+    stalls: Mapping[str, int] = field(default_factory=dict)
+    """Number of boundaries by decision: stall (the training waits), leave (it does not wait) or
+    undecided. These boundaries are the deadlines of the live plan's late promotions (Plan.late)."""
+    diverged_steps: int = 0
+    corrections: Mapping[str, int] = field(default_factory=dict)  # corrected plans, by cause
+    migration_bytes_per_s: float | None = None  # bandwidth that the plans assume
+    lost: Mapping[str, int] = field(default_factory=dict)  # lost records, by queue: ring, log
+    samples: Mapping[str, int] = field(default_factory=dict)  # page samples, by backend
+    fast_share: float | None = None  # fast share of the last metered step, 0..1
+    plan_duration_s: float | None = None  # time to make the live plan
+    step_joules: Mapping[str, float] = field(default_factory=dict)
+    """Mean energy of a step under the live plan, by source (rapl or modelled). At most one source
+    has a value."""
+    page_faults: Mapping[str, int] = field(default_factory=dict)  # by kind; counted by eBPF
+    page_accesses: Mapping[str, int] = field(default_factory=dict)
+    """Accesses to armed pages, as counted by two sources: module, tracepoint."""
+    emulated_delay_ns: Mapping[str, int] = field(default_factory=dict)
+    """For emulated tiers only. owed: delay that the timing model has computed so far; paid: delay
+    injected so far."""
+    paging_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes read from the file (read) and written to it (written). This and the next two values are
+    for paged tiers only."""
+    paging_faults: int | None = None  # accesses that waited for a page
+    paging_overruns: int | None = None  # page frames taken beyond the budget
+    disturbed_pages: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Disturbed pages by (reason, result), as by_reason() in disturbances.py adds them up from the
+    eBPF counters."""
+    swap_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that left memory or came back, by direction: out, returned, prefetched. This and the
+    next two values are for policy `temperature` only."""
+    heat_cpu_s: Mapping[str, float] = field(default_factory=dict)
+    """CPU time of the daemon, by kind: scan, move."""
+    skipped_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Memory that is never paged out, by kind: locked, huge, shared."""
+    group: str = ""  # names the tree or the cgroup; empty for a single process
+    processes: Mapping[str, int] = field(default_factory=dict)
+    """Processes, by kind: managed, left_out (can't be managed). Policy `temperature` only."""
 
 
-def _heat_session(session: HeatSession, share: Share | None) -> SessionSnapshot:
-    figures = session.figures
-    return SessionSnapshot(
-        session=session.name,
-        pid=session.pid,
-        state=session.status.state,
-        policy=TEMPERATURE,
-        budget_bytes=figures.budget_bytes,
-        charged_bytes=figures.resident_bytes,
-        peak_bytes=figures.peak_bytes,
-        share_bytes=share.share_bytes if share is not None else None,
-        relative_slowdown=share.relative_slowdown if share is not None else None,
-        resident_bytes={0: figures.resident_bytes, 1: figures.swapped_bytes},
-        swap_bytes={
-            "out": figures.paged_out_bytes,
-            "returned": figures.returned_bytes,
-            "prefetched": figures.prefetched_bytes,
-        },
-        heat_cpu_s={"scan": figures.scan_cpu_s, "move": figures.move_cpu_s},
-        skipped_bytes=figures.skipped_bytes,
-        group=session.target.title if session.target.is_group else "",
-        processes={"managed": len(figures.processes), "left_out": figures.left_out},
-    )
+@dataclass(frozen=True)
+class DaemonSnapshot:
+    """The daemon at one moment."""
 
-
-def _shim_session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot:
-    words = session.link.segment.words()
-    following = session.following
-    moves, samples = following.moves(), session.observing.sample_counts()
-    planned, managed, correcting = following.planned, following.managed, following.correcting
-    faults = counters["faults"].get(session.link.pid, {}) if counters else {}
-    seen = counters["accesses"].get(session.link.pid) if counters else None
-    disturbances = counters["disturbances"].get(session.link.pid, []) if counters else []
-    residency = session.link.residency
-    paging = session.link.paging.counts() if session.link.paging else None
-    energy = following.energy  # read once: the session's thread may replace it by None
-    used = energy.per_step() if energy else None
-    share = session.machine.share_of(session.link)
-    delay = {}
-    if residency is not None and paging is None:
-        delay = {"owed": residency.owed_ns, "paid": residency.paid_ns}
-    page_accesses = {"module": samples.accesses}
-    if seen is not None:
-        page_accesses["tracepoint"] = seen["accesses"]
-    return SessionSnapshot(
-        session=session.name,
-        pid=session.link.pid,
-        job=session.link.job,
-        state=session.lifecycle.state,
-        policy=session.goal.policy if session.goal else "",
-        budget_bytes=planned.budget_bytes if planned else 0,
-        charged_bytes=managed.fast_bytes() if managed else 0,
-        peak_bytes=planned.profile.peak_bytes if planned else 0,
-        share_bytes=share.share_bytes if share is not None else None,
-        relative_slowdown=share.relative_slowdown if share is not None else None,
-        unmanaged_bytes=words.unmanaged_bytes,
-        resident_bytes=dict(enumerate(managed.by_tier())) if managed else {},
-        steps=words.step,
-        boundaries=words.position & 0xFFFFFFFF,
-        moved_bytes=moves.moved_by_entry(),
-        late_moves=moves.late_moves,
-        barrier_timeouts=words.barrier_timeouts,
-        barrier_wait_ns=words.barrier_wait_ns,
-        stalls=managed.stall_decisions()._asdict() if managed else {},
-        diverged_steps=words.diverged_steps,
-        corrections=following.corrections,
-        migration_bytes_per_s=correcting.tiers.migration_bytes_per_s if correcting else None,
-        lost={"ring": words.ring_lost, "log": samples.lost},
-        samples={"module": samples.taken},
-        fast_share=session.last_meter.fast_share if session.last_meter else None,
-        plan_duration_s=planned.plan_duration_s if planned else None,
-        step_joules={str(used.source): used.joules_per_step} if used else {},
-        page_faults=faults,
-        page_accesses=page_accesses,
-        emulated_delay_ns=delay,
-        paging_bytes={"read": paging.bytes_read, "written": paging.bytes_written} if paging else {},
-        paging_faults=paging.faults if paging else None,
-        paging_overruns=paging.overruns if paging else None,
-        disturbed_pages=by_reason(disturbances),
-    )
+    version: str
+    heartbeat_s: float  # Unix time at which the daemon last refreshed the shims' heartbeats
+    features: Mapping[str, bool] = field(default_factory=dict)
+    tier_capacity_bytes: Mapping[int, int] = field(default_factory=dict)  # by tier
+    migration_bytes_per_s: float = 0.0
+    shared_bytes: int | None = None  # the shared budget; None: there is none
+    emulated: str = ""  # preset of the emulated tiers; "": the tiers are not emulated
+    kernel_migrations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Pages handled by the kernel's migrate_pages() on the whole machine, by (reason, result);
+    counted by eBPF."""
+    # Events that the eBPF programs dropped, by kind of event (kernel_events.DROPS).
+    events_dropped: Mapping[str, int] = field(default_factory=dict)
+    machine_joules: Mapping[str, float] = field(default_factory=dict)  # by RAPL zone
+    sessions: tuple[SessionSnapshot, ...] = ()

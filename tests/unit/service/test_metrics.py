@@ -16,8 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from docs.generate import page_is_current
 from docs.metrics_page import metrics_page
 from sentineld.model.job import Job
-from sentineld.service.metrics import METRICS, DaemonSnapshot, SessionSnapshot, collector
+from sentineld.service.metrics import METRICS, collector
 from sentineld.service.metrics_server import MetricsServer
+from sentineld.service.snapshot import DaemonSnapshot, SessionSnapshot
 from sentineld.session.lifecycle import State
 
 FULL = SessionSnapshot(
