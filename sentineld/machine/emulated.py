@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -13,6 +12,7 @@ import numpy as np
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.config import TierOverrides
+from sentineld.host.memory_size import memory_bytes
 from sentineld.host.presets import preset_tiers
 from sentineld.host.tiers import with_figures
 from sentineld.machine.substrate import (
@@ -63,10 +63,9 @@ class EmulatedSubstrate:
             )
         self.emulated = figures.emulated
         # Each tier has the capacity of the machine's memory, so only the budget limits a session.
-        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._tiers = with_figures(
             Tiers(
-                tuple(replace(tier, capacity_bytes=memory_bytes) for tier in tiers.tiers),
+                tuple(replace(tier, capacity_bytes=memory_bytes()) for tier in tiers.tiers),
                 figures.migration_bytes_per_s or tiers.migration_bytes_per_s,
                 EMULATED_PREFIX + figures.emulated,
             ),

@@ -19,6 +19,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.config import TierOverrides
 from sentineld.host.memory_group import available_bytes
+from sentineld.host.memory_size import memory_bytes, tensor_bytes_max
 from sentineld.host.presets import DRAM_BYTES_PER_S, SOCKET_THREADS
 from sentineld.host.tiers import with_figures
 from sentineld.host.userfaultfd import require_move
@@ -42,7 +43,6 @@ from sentineld.model.tiers import Overlap, Tier, Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.accesses import access_table
 from sentineld.plan.pager_moves import pager_moves
-from sentineld.shim.native import HEAP_PER_MEMORY
 
 FAST_NODE, SLOW_NODE = 0, 1
 """The nodes in the residency map: memory, and the file."""
@@ -76,7 +76,7 @@ def disk_tiers(folder: Path, given: TierOverrides, room_bytes: int) -> Tiers:
         read, write = read or measured.read_bytes_per_s, write or measured.write_bytes_per_s
         latency_ns, wake_ns = measured.latency_ns(read), measured.wake_ns
     dram = DRAM_BYTES_PER_S / SOCKET_THREADS
-    fast = Tier((FAST_NODE,), _memory_bytes(), dram, dram)
+    fast = Tier((FAST_NODE,), memory_bytes(), dram, dram)
     slow = Tier((SLOW_NODE,), room_bytes, read, write, latency_ns, wake_ns=wake_ns)
     # The harmonic mean of the read and the write bandwidth, because a page that moves out and back
     # is written once and read once.
@@ -146,7 +146,7 @@ class PagedSubstrate:
                     f"{space.name.lower()} has {pages} pages, not {needed}",
                     "run the training with the shim that came with this daemon",
                 )
-        heap_max = HEAP_PER_MEMORY * _memory_bytes()
+        heap_max = tensor_bytes_max()
         return PagedMemory(
             segment,
             paging,
@@ -240,8 +240,3 @@ class PagedSubstrate:
         if that is less. has_bytes: the file's present size."""
         room = shutil.disk_usage(self._folder).free + has_bytes
         return min(room, self._figures.paged_bytes or room)
-
-
-def _memory_bytes() -> int:
-    """Bytes of the machine's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -7,10 +7,9 @@ another substrate, because their plans place pages on nodes or in a file.
 
 from __future__ import annotations
 
-import os
-
 from sentineld.base.errors import SentinelError
 from sentineld.config import TierOverrides
+from sentineld.host.memory_size import memory_bytes
 from sentineld.host.swap import read_swap
 from sentineld.machine.nodes import KernelSubstrate
 from sentineld.machine.substrate import require_no_nodes, require_timing
@@ -38,9 +37,8 @@ class SwapSubstrate(KernelSubstrate):
         """Memory, and all swap areas. The migration bandwidth is the limit on page-outs. Raises
         SentinelError("no-second-tier")."""
         swap = require_swap()
-        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         limit = self._figures.migration_bytes_per_s or PAGE_OUT_BYTES_PER_S
-        return Tiers((Tier((), memory_bytes), Tier((), swap)), limit, "swap")
+        return Tiers((Tier((), memory_bytes()), Tier((), swap)), limit, "swap")
 
     def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
         """Refuse the process: it runs under the shim."""

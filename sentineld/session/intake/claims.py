@@ -9,32 +9,24 @@ process.
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
+from sentineld.host.memory_size import tensor_bytes_max
 from sentineld.model.protocol import Event
 from sentineld.model.records import PAGE_BYTES
 from sentineld.observe.control_segment import ADDRESS_MAX, ControlSegment, ShimWords
 from sentineld.profile.steps import Step
-from sentineld.shim.native import HEAP_PER_MEMORY
 
 Range = tuple[int, int]
 """(start address, bytes)."""
 
 
-def most_bytes() -> int:
-    """Upper limit on the tensor bytes of one process: a multiple of the machine's memory. The
-    shim's heap is not larger than this, unless SENTINELD_SHIM_HEAP_BYTES sets another size."""
-    return HEAP_PER_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def heap_range(segment: ControlSegment, words: ShimWords) -> Range:
     """The used part of the heap. Raises SentinelError for an impossible size."""
     used = words.heap_used
-    if used > segment.heap_bytes or used > most_bytes() or used % PAGE_BYTES:
+    if used > segment.heap_bytes or used > tensor_bytes_max() or used % PAGE_BYTES:
         raise _implausible(f"{used} bytes of its heap of {segment.heap_bytes} bytes are in use")
     return segment.heap_base, used
 
@@ -54,7 +46,7 @@ def arena_range(words: ShimWords, layout_bytes: int) -> Range:
 def require_arena(layout_bytes: int) -> None:
     """Raise SentinelError if a plan's arena is larger than the arena of any real process. The
     process has then reported impossible tensors."""
-    if layout_bytes > most_bytes():
+    if layout_bytes > tensor_bytes_max():
         raise _implausible(f"its tensors need an arena of {format_bytes(layout_bytes)}")
 
 
@@ -66,13 +58,14 @@ def require_tensors(step: Step) -> None:
         int(born["bytes"].max(initial=np.uint64(0))),
         max((tensor.bytes for tensor in step.live.values()), default=0),
     )
-    if largest > most_bytes():
+    if largest > tensor_bytes_max():
         raise _implausible(f"one of its tensors has {format_bytes(largest)}")
 
 
 def _implausible(what: str) -> SentinelError:
+    limit = format_bytes(tensor_bytes_max())
     return SentinelError(
         "failed",
         f"the process reports impossible sizes: {what}",
-        f"the limit on this machine is {format_bytes(most_bytes())}; see docs/troubleshooting.md",
+        f"the limit on this machine is {limit}; see docs/troubleshooting.md",
     )
