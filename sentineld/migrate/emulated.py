@@ -255,8 +255,8 @@ class EmulatedMemory:
         return status
 
     def _runs(self, pages: Addresses) -> list[_Run]:
-        """The pages as runs, in order. A page outside all spaces is a run of its own, with
-        the entry of an absent page."""
+        """The pages as runs, in order. Pages outside all spaces are in runs with the entries of
+        absent pages."""
         if not len(pages):
             return []
         breaks = ((pages[1:] - pages[:-1]) != self._page_bytes).nonzero()[0] + 1
@@ -278,8 +278,10 @@ class EmulatedMemory:
                     runs.append(_Run(space, page, entries[page : page + taken]))
                     break
             else:
-                taken = 1
-                runs.append(_Run(Space.ARENA, 0, np.zeros(1, np.uint8)))
+                starts = [start for start, _, _ in self._spaces.values() if start > address]
+                if starts:
+                    taken = min(pages, max((min(starts) - address) // self._page_bytes, 1))
+                runs.append(_Run(Space.ARENA, 0, np.zeros(taken, np.uint8)))
             address += taken * self._page_bytes
             pages -= taken
 

@@ -7,6 +7,7 @@ import errno
 import time
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -208,6 +209,21 @@ def test_pages_outside_the_map_are_absent() -> None:
     outside = np.array([0, STARTS[Space.ARENA] - PAGE, STARTS[Space.HEAP] + PAGES * PAGE])
     assert set(pages.query_pages(outside.astype(np.uint64)).tolist()) == {-errno.ENOENT}
     assert len(pages.move_pages(np.zeros(0, np.uint64), 1).status) == 0
+
+
+@pytest.mark.parametrize("space", STARTS)
+def test_consecutive_pages_may_begin_before_a_map_and_end_behind_it(space: Space) -> None:
+    pages, residency = memory()
+    residency.maps[space][:] = 2
+    wanted = np.arange(
+        STARTS[space] - 3 * PAGE, STARTS[space] + (PAGES + 2) * PAGE, PAGE, np.uint64
+    )
+    absent = -errno.ENOENT
+    expected = [absent] * 3 + [1] * PAGES + [absent] * 2
+    assert pages.query_pages(wanted).tolist() == expected
+    expected = [absent] * 3 + [0] * PAGES + [absent] * 2
+    assert pages.move_pages(wanted, 0).status.tolist() == expected
+    assert residency.maps[space].tolist() == [1] * PAGES
 
 
 def test_only_moved_pages_take_time_and_at_least_their_bandwidth() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sentineld.base.errors import SentinelError
@@ -60,6 +60,7 @@ words = st.one_of(
 
 
 @given(heap=st.tuples(words, words, words), arena=st.tuples(words, words), position=words)
+@example(heap=(HEAP, MACHINE_BYTES, MACHINE_BYTES), arena=(0, 0), position=0)
 def test_control_words_do_not_make_the_daemon_allocate(
     heap: tuple[int, int, int], arena: tuple[int, int], position: int
 ) -> None:
