@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../clock.h"
 #include "arrivals.h"
 #include "checksum.h"
 #include "children.h"
@@ -22,11 +23,15 @@
    frame pinned only for a moment after a read or write of the file. If a page stays busy for all
    these tries, its frame is probably pinned for a long time. For example, it may belong to a buffer
    that is registered with io_uring. Often many frames are pinned in this way, and the pager's lock
-   is held during the tries. So pages_evict() then tries each later busy page only once more. This one
+   is held during the tries. On a busy machine, each sched_yield() between two tries can take several
+   milliseconds. So for PINNED_NS, the pager then tries each busy page only once more. This one
    try is necessary: a page that a forked child shares cannot be moved at first. After the first
    failure, the pager writes to the page (stop_sharing()), and the next try can then move it. */
 #define BUSY_TRIES 8
 #define BUSY_TRIES_LATER 1
+#ifndef PINNED_NS
+#define PINNED_NS 100000000u
+#endif
 
 /* Maximum number of pages whose eviction pager_evict() begins without releasing the lock. Beginning
    so many evictions takes less than a millisecond; a birth or fault may have to wait that long. */
@@ -62,12 +67,17 @@ static void get_own_frame(struct pager *pager, struct paged_range *range, uint64
 	frames_forget(&pager->frames, range->home + page, 1);
 }
 
+/* Number of further tries to move a frame that is busy now. */
+static int busy_tries(const struct pager *pager)
+{
+	return now_ns() < pager->pinned_until_ns ? BUSY_TRIES_LATER : BUSY_TRIES;
+}
+
 /* Move the frames of [page, page + pages) to their homes, and add the homes to the transit. Returns
    how many frames moved. If not all moved, sets *error to the reason why the next frame did not
-   move, as frames_collect() does. *tries: number of further tries for a busy frame; see
-   BUSY_TRIES. */
+   move, as frames_collect() does. */
 static uint32_t collect(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages,
-			int *tries, int *error)
+			int *error)
 {
 	struct pager *pager = transit->pager;
 	uint32_t *homes = transit->home + transit->count, moved = 0, busy = UINT32_MAX;
@@ -83,8 +93,9 @@ static uint32_t collect(struct transit *transit, struct paged_range *range, uint
 			return moved;
 		tried = moved == busy ? tried + 1 : 0;
 		busy = moved;
-		if (tried == *tries) {
-			*tries = BUSY_TRIES_LATER;
+		if (tried >= busy_tries(pager)) {
+			if (tried == BUSY_TRIES)
+				pager->pinned_until_ns = now_ns() + PINNED_NS;
 			return moved;
 		}
 		if (tried)
@@ -94,15 +105,13 @@ static uint32_t collect(struct transit *transit, struct paged_range *range, uint
 	}
 }
 
-/* Add pages that are in memory to a transit. Returns how many pages it has added. *tries: see
-   collect(). */
-static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages,
-		    int *tries)
+/* Add pages that are in memory to a transit. Returns how many pages it has added. */
+static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages)
 {
 	struct pager *pager = transit->pager;
 	uint8_t mark = (uint8_t)(transit - pager->transits + 1);
 	int error;
-	uint32_t moved = collect(transit, range, page, pages, tries, &error);
+	uint32_t moved = collect(transit, range, page, pages, &error);
 
 	for (uint32_t i = 0; i < moved; i++)
 		transit->of[transit->count++] = (struct paged_page){.range = range, .page = page + i};
@@ -303,7 +312,6 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 {
 	uint64_t first = page, end = page + pages, begun = 0;
 	struct transit *transit = NULL;
-	int tries = BUSY_TRIES;
 
 	while (page < end && can_write(pager)) {
 		uint32_t run, moved;
@@ -318,7 +326,7 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 			if (!transit)
 				break;
 		}
-		moved = add(transit, range, page, run, &tries);
+		moved = add(transit, range, page, run);
 		begun += moved;
 		/* If only some of the pages moved, skip the first one that did not: for example, the
 		   kernel has pinned its frame, or the program has dropped the page. */

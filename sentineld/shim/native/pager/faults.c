@@ -5,8 +5,8 @@
 
 #include <poll.h>
 #include <string.h>
-#include <time.h>
 
+#include "../clock.h"
 #include "arrivals.h"
 #include "births.h"
 #include "evict.h"
@@ -222,14 +222,6 @@ static void serve(struct pager *pager, uintptr_t address)
 	   it at each of these changes. */
 	range->awaited[page] = 1;
 	provide(pager, range, page);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 /* Set pager->serving, and wake the threads that wait for it to become false (wait_until_settled()). */
