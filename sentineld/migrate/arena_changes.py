@@ -29,7 +29,8 @@ class _Stretch:
     births_dropped: list[Birth] = field(default_factory=list)
     """The parts of `births` whose pages are dropped in any stretch of the step."""
     survivors_dropped: list[Birth] = field(default_factory=list)
-    """The parts of `survivors` whose pages are dropped in this stretch."""
+    """The parts of `survivors` whose pages are dropped in this stretch. At the stretch's end, only
+    these pages can be absent, because begin() has applied the births."""
 
 
 class ArenaChanges:
@@ -38,6 +39,9 @@ class ArenaChanges:
     Most pages are never dropped, so only their first birth changes the map. After a whole step
     without a disturbance, births are therefore applied only to pages that have been dropped. A
     disturbance is any other change of the map after which a page may be absent.
+
+    The stretches begin in order. Before a stretch that is repeated, or that does not follow the
+    last one, disturbed() must be called.
     """
 
     def __init__(self, arena: ResidencyMap, step: ExpectedStep, tiers: Tiers) -> None:

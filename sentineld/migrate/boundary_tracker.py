@@ -52,8 +52,8 @@ class BoundaryTracker:
 
     The map is read from the kernel from time to time. Pages that are then not on their planned tier
     are moved there, unless a planned move touches them ("heal" moves).
-    Only the session's mover may use it. While the mover's thread runs, only this thread may call
-    the methods.
+    While the mover's thread runs, only this thread may call the methods; any thread may call
+    refresh(). The attributes `charge` and `watched` have rules of their own.
     """
 
     def __init__(

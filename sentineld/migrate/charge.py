@@ -87,7 +87,7 @@ class Charge:
         """Pages of the arena that the stretch's births made resident. `spaces` contains the births
         from the stretch's beginning on, although they may happen later."""
         self._moved = False
-        """Whether pages of the arena may have been moved since the stretch began."""
+        """Whether pages of `_born_pages` may have been moved since they were born."""
 
     def begin(self, now: int) -> None:
         """Begin a stretch and apply all of its births. The process may be ahead of the mover, so
@@ -185,8 +185,10 @@ class Charge:
             if not born:
                 fast -= self._fast_pages(self._arena.nodes[self._born_pages])
             elif self._moved or any(node == ABSENT for node, _ in changes):
+                # A page that was demoted after its birth, or that a drop before the last birth has
+                # emptied, counts in the peak. If there is no such page, most pages are fast after
+                # the last birth, and the map contains all births.
                 before = self._before_births(turnover)
-        # Otherwise there are only births, and the map contains them.
         if before is not None:
             nodes, now, fast = before
             fast, _ = self._peak(nodes, fast, changes, now)

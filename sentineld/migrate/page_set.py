@@ -27,7 +27,7 @@ class PageSet:
         self.stops = np.array([stop for _, stop in merged], np.int64)
 
     def within(self, pages: slice) -> list[slice]:
-        """The ranges of those pages of a range that are in the set, in order."""
+        """The parts of this range that are in the set, in order."""
         first = int(self.stops.searchsorted(pages.start, "right"))
         last = int(self.starts.searchsorted(pages.stop, "left"))
         return [

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import cast
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -188,6 +189,49 @@ def test_a_moved_birth_is_charged_on_its_present_tier() -> None:
     arena.apply(np.arange(2), np.zeros(2, np.int32))
     assert charge.charged_bytes() == 2 * PAGE
     assert charge.room_bytes() == 6 * PAGE
+
+
+def test_a_birth_counts_in_the_peak_after_its_demotion() -> None:
+    charge = make([(0, 0, True, 0, 4)], [], 100)
+    charge.begin(0)
+    assert charge.charged_bytes() == 4 * PAGE
+    charge.moved(Space.ARENA, np.array([0, 1]), np.array([1, 1], np.int32))
+    assert charge.charged_bytes() == 4 * PAGE
+    charge.end()
+    charge.begin(1)
+    assert charge.charged_bytes() == 2 * PAGE
+
+
+class WithoutPageFive:
+    """Pages on the fast node, except page 5 of the arena, which is absent."""
+
+    def query_pages(self, pages: Addresses) -> Status:
+        absent = pages == (1 << 30) + 5 * PAGE
+        return np.where(absent, -errno.ENOENT, 0).astype(np.int32)
+
+
+@pytest.mark.parametrize("found_by", ["refresh", "recheck", "moved"])
+def test_a_page_that_is_found_absent_is_born_again(found_by: str) -> None:
+    """The page is born in stretch 2 and never dropped."""
+    charge, memory, page = make(BIRTHS, DROPS, 100), cast(Memory, WithoutPageFive()), np.array([5])
+    nodes = charge.spaces.maps[Space.ARENA].nodes
+    charge.begin(0)
+    for now in range(1, 9):
+        charge.end()
+        charge.begin(now)
+    assert nodes[5] == 0
+    match found_by:
+        case "refresh":
+            charge.refresh(memory, 8)
+        case "recheck":
+            charge.recheck(memory, page, 8)
+        case "moved":
+            charge.moved(Space.ARENA, page, np.array([-errno.ENOENT], np.int32))
+    assert nodes[5] == ABSENT
+    for now in (9, 10):
+        charge.end()
+        charge.begin(now)
+    assert nodes[5] == 0
 
 
 class LockedMemory:
