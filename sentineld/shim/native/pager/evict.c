@@ -21,14 +21,24 @@
 
 /* Number of further tries to move a busy frame. They often succeed, because the kernel keeps a
    frame pinned only for a moment after a read or write of the file. If a page stays busy for all
-   these tries, its frame is probably pinned for a long time. For example, it may belong to a buffer
-   that is registered with io_uring. Often many frames are pinned in this way, and the pager's lock
-   is held during the tries. On a busy machine, each sched_yield() between two tries can take several
-   milliseconds. So for PINNED_NS, the pager then tries each busy page only once more. This one
-   try is necessary: a page that a forked child shares cannot be moved at first. After the first
-   failure, the pager writes to the page (stop_sharing()), and the next try can then move it. */
+   these tries, its frame may be pinned for a long time. For example, it may belong to a buffer that
+   is registered with io_uring. Often many frames are pinned in this way, and the pager's lock is
+   held during the tries. On a busy machine, each sched_yield() between two tries can take several
+   milliseconds. So if the tries of one page fail and take longer than LONG_TRIES_NS, then for
+   PINNED_NS the pager tries each busy page only once more. This one try is necessary: a page that a forked child
+   shares cannot be moved at first. After the first failure, the pager writes to the page
+   (stop_sharing()), and the next try can then move it. */
 #define BUSY_TRIES 8
 #define BUSY_TRIES_LATER 1
+
+/* On an idle machine, all tries of a page take a few microseconds. A frame may be busy for so long
+   although it is pinned only for a moment: a read with O_DIRECT pins its buffer for about a
+   millisecond. So shorter tries do not show that frames are pinned for a long time. They also delay
+   other threads only a little. Tests set other values. */
+#ifndef LONG_TRIES_NS
+#define LONG_TRIES_NS 1000000u
+#endif
+/* Tests set other values. */
 #ifndef PINNED_NS
 #define PINNED_NS 100000000u
 #endif
@@ -81,6 +91,7 @@ static uint32_t collect(struct transit *transit, struct paged_range *range, uint
 {
 	struct pager *pager = transit->pager;
 	uint32_t *homes = transit->home + transit->count, moved = 0, busy = UINT32_MAX;
+	uint64_t began = 0; /* time of the first failure to move the busy page */
 	int tried = 0;
 
 	for (;;) {
@@ -94,14 +105,18 @@ static uint32_t collect(struct transit *transit, struct paged_range *range, uint
 		tried = moved == busy ? tried + 1 : 0;
 		busy = moved;
 		if (tried >= busy_tries(pager)) {
-			if (tried == BUSY_TRIES)
-				pager->pinned_until_ns = now_ns() + PINNED_NS;
+			uint64_t now = now_ns();
+
+			if (tried == BUSY_TRIES && now - began > LONG_TRIES_NS)
+				pager->pinned_until_ns = now + PINNED_NS;
 			return moved;
 		}
-		if (tried)
+		if (tried) {
 			sched_yield();
-		else
+		} else {
+			began = now_ns();
 			get_own_frame(pager, range, page + moved);
+		}
 	}
 }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* An ioctl() that moves no page of [busy_from, busy_to), as if the kernel had pinned these pages, and
-   counts the tries. Link this file with -Wl,--wrap=ioctl. */
+   counts the tries. After busy_tries_max tries, it moves these pages, too. Link this file with
+   -Wl,--wrap=ioctl. */
 #include <errno.h>
 #include <sys/ioctl.h>
 
 #include "uffd_abi.h"
 
 __u64 busy_from, busy_to;
-unsigned busy_tries;
+unsigned busy_tries, busy_tries_max = -1u;
 
 int __real_ioctl(int fd, unsigned long request, void *argument);
 int __wrap_ioctl(int fd, unsigned long request, void *argument);
@@ -16,7 +17,8 @@ int __wrap_ioctl(int fd, unsigned long request, void *argument)
 {
 	struct uffdio_move *move = argument;
 
-	if (request != UFFDIO_MOVE || move->src + move->len <= busy_from || move->src >= busy_to)
+	if (request != UFFDIO_MOVE || move->src + move->len <= busy_from || move->src >= busy_to ||
+	    busy_tries == busy_tries_max)
 		return __real_ioctl(fd, request, argument);
 	if (move->src < busy_from) {
 		move->len = busy_from - move->src;

@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from threading import Thread
 
+import pytest
+
 from tests.unit.shim.paged import PAGE, PATIENCE_S, Paged, backing_file
 from tests.unit.shim.pager.conftest import FILE_PAGES, PAGES, Link
 from tests.unit.shim.pager.holding import Reader, hold
@@ -17,9 +19,10 @@ from tests.unit.shim.pager.holding import Reader, hold
 PINNED = 100
 
 
-def test_pinned_pages_are_tried_often_only_once(link: Link, tmp_path: Path) -> None:
-    """PINNED_NS is 600 s, because evictions on a busy machine can take longer than the real one."""
-    library = link("busy.c", defined=("evict", f"PINNED_NS={600 * 10**9}ull"))
+def test_after_long_tries_pinned_pages_are_tried_only_once_more(link: Link, tmp_path: Path) -> None:
+    """Here, any tries are long. PINNED_NS is 600 s instead of 100 ms, because on a busy machine
+    this test's evictions can take longer than 100 ms."""
+    library = link("busy.c", defined=("evict", "LONG_TRIES_NS=0", f"PINNED_NS={600 * 10**9}ull"))
     file = backing_file(tmp_path, FILE_PAGES)
     paged = Paged(library, file, FILE_PAGES, PAGES, PAGES)
     paged.born(0, 300)
@@ -45,8 +48,15 @@ def test_pinned_pages_are_tried_often_only_once(link: Link, tmp_path: Path) -> N
     os.close(file)
 
 
-def test_after_a_while_busy_pages_are_tried_often_again(link: Link, tmp_path: Path) -> None:
-    library = link("busy.c", defined=("evict", "PINNED_NS=0"))
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param(("LONG_TRIES_NS=0", "PINNED_NS=0"), id="after a while"),
+        pytest.param((f"LONG_TRIES_NS={600 * 10**9}ull",), id="after short tries"),
+    ],
+)
+def test_each_busy_page_is_tried_often(link: Link, limits: tuple[str, ...], tmp_path: Path) -> None:
+    library = link("busy.c", defined=("evict", *limits))
     file = backing_file(tmp_path, FILE_PAGES)
     paged = Paged(library, file, FILE_PAGES, PAGES, PAGES)
     paged.born(0, 4)
@@ -55,6 +65,25 @@ def test_after_a_while_busy_pages_are_tried_often_again(link: Link, tmp_path: Pa
     ctypes.c_uint64.in_dll(library, "busy_from").value = paged.words.ctypes.data
     assert paged.evict(0, 4) == 0
     assert ctypes.c_uint.in_dll(library, "busy_tries").value == 4 * 9
+    paged.stop()
+    os.close(file)
+
+
+def test_a_page_that_is_busy_for_a_moment_is_evicted(link: Link, tmp_path: Path) -> None:
+    library = link("busy.c")
+    file = backing_file(tmp_path, FILE_PAGES)
+    paged = Paged(library, file, FILE_PAGES, PAGES, PAGES)
+    paged.born(0, 4)
+    paged.fill(0, 4, 1)
+    tries, tries_max = (ctypes.c_uint.in_dll(library, f"busy_tries{end}") for end in ("", "_max"))
+    tries_max.value = 5
+    second = paged.words.ctypes.data + PAGE
+    ctypes.c_uint64.in_dll(library, "busy_to").value = second + PAGE
+    ctypes.c_uint64.in_dll(library, "busy_from").value = second
+    assert paged.evict(0, 4) == 4
+    assert tries.value == 5
+    paged.settle()
+    assert paged.holds(0, 4, 1)
     paged.stop()
     os.close(file)
 
