@@ -27,18 +27,20 @@ class _Stretch:
     """The births of tensors that outlive the stretch."""
     drops: list[slice] = field(default_factory=list)
     births_dropped: list[Birth] = field(default_factory=list)
-    """The parts of `births` whose pages are dropped in any stretch of the step."""
+    """The parts of `births` whose pages are dropped in some stretch of the step."""
     survivors_dropped: list[Birth] = field(default_factory=list)
-    """The parts of `survivors` whose pages are dropped in this stretch. At the stretch's end, only
-    these pages can be absent, because begin() has applied the births."""
+    """The parts of `survivors` whose pages are dropped in this stretch. Used if there was no
+    disturbance: at the stretch's end, only these pages can then be absent, because begin() has
+    applied the births."""
 
 
 class ArenaChanges:
     """Applies the births and drops of each stretch.
 
     Most pages are never dropped, so only their first birth changes the map. After a whole step
-    without a disturbance, births are therefore applied only to pages that have been dropped. A
-    disturbance is any other change of the map after which a page may be absent.
+    without a disturbance, births are therefore applied only to pages that the step drops in some
+    stretch. A disturbance is a change of the map, other than these births and drops, that may make
+    a page absent.
 
     The stretches begin in order. Before a stretch that is repeated, or that does not follow the
     last one, disturbed() must be called.
@@ -61,12 +63,27 @@ class ArenaChanges:
         for one in self._stretches:
             one.births_dropped = _within(dropped, one.births)
             one.survivors_dropped = _within(PageSet(one.drops), one.survivors)
+        # Number of stretches still to begin for which all births are applied.
         self._disturbed_for = 0
         self.disturbed()
 
     def disturbed(self) -> None:
         """Report a disturbance."""
         self._disturbed_for = len(self._stretches)
+
+    @property
+    def settled(self) -> bool:
+        """Whether births are applied only to pages that the step drops."""
+        return not self._disturbed_for
+
+    def boundaries(self) -> set[int]:
+        """The boundaries at which a settled step changes the map."""
+        last = [self._stretches[-1], *self._stretches]
+        return {
+            boundary
+            for boundary, (ended, begun) in enumerate(zip(last, self._stretches, strict=False))
+            if ended.drops or begun.births_dropped
+        }
 
     def begin(self, stretch: int) -> Pages:
         """Apply the births of a stretch; returns the pages that appeared."""

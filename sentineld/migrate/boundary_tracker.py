@@ -17,8 +17,8 @@ from sentineld.migrate.pending import Batch, Pages, Pending, no_pages
 from sentineld.migrate.ports import PlannedStep, ProcessPorts
 from sentineld.migrate.reborn import back_to_their_region, dropped_pages
 from sentineld.migrate.residency_map import PageMaps
+from sentineld.migrate.step_boundaries import StepBoundaries, wake_ups
 from sentineld.migrate.syscalls import page_ranges
-from sentineld.migrate.wake_ups import WakeUps
 from sentineld.migrate.watched import Watched
 from sentineld.model.arrays import Table
 from sentineld.model.plan import Space
@@ -37,12 +37,13 @@ Between two reads, the map is updated by the moves that are made and by the expe
 drops."""
 
 PASSING = threading.Lock()
-"""Held by the one tracker that passes boundaries at present. Movers can't do this in parallel: it
-needs Python's GIL. Each thread that waits for the GIL wakes up every SWITCH_S (daemon.py), so
-dozens of such threads would take half a CPU. Threads that wait for a lock sleep."""
+"""Held by a mover's thread while its tracker passes boundaries. The threads of several movers can't
+do this in parallel, because it needs Python's GIL. A thread that waits for the GIL wakes up every
+SWITCH_S (daemon.py), so dozens of such threads would take half a CPU. A thread that waits for a
+lock sleeps."""
 PASSING_NS = 2_000_000
-"""After this time, a tracker releases PASSING, and takes it again after YIELD_S, so that another
-mover can take it in between."""
+"""After this time, a mover's thread releases PASSING. It takes PASSING again after YIELD_S, so that
+another mover's thread can take it in between."""
 YIELD_S = 0.0001
 
 
@@ -50,10 +51,11 @@ class BoundaryTracker:
     """Keeps a session's residency map and its queue of moves up to date while the process passes
     boundaries.
 
-    The map is read from the kernel from time to time. Pages that are then not on their planned tier
-    are moved there, unless a planned move touches them ("heal" moves).
-    While the mover's thread runs, only this thread may call the methods; any thread may call
-    refresh(). The attributes `charge` and `watched` have rules of their own.
+    The map is read from the kernel from time to time. After each read, "heal" moves are queued for
+    the pages that are not on their planned tier, except those that a planned move touches.
+    While the mover's thread runs, only this thread may call the methods, except refresh(): any
+    thread may call it. Any thread may read `trial.decisions`, and use `ledger`. For the threads
+    that may use `charge` and `watched`, see their classes.
     """
 
     def __init__(
@@ -80,7 +82,10 @@ class BoundaryTracker:
         times = move_times(
             plan.moves, step.boundary_count, planned.useful_until, planned.ahead, late_moves(plan)
         )
-        self._wake_ups = WakeUps(times, plan.layout.waits, stalls)
+        self._wake_ups = wake_ups(times, plan.layout.waits, stalls)
+        self._changes = StepBoundaries(
+            self.charge.changing() | {one.begin for one in times}, step.boundary_count
+        )
         self.schedule = Schedule(
             plan.moves,
             times,
@@ -136,8 +141,8 @@ class BoundaryTracker:
         self._last = batch
 
     def next_boundary(self) -> int | None:
-        """The next boundary, counted since the first step, at which the mover has something to do;
-        None if it has something to do at the next boundary anyway."""
+        """The next boundary, counted since the first step, at which the mover has something to do.
+        None: at every boundary."""
         queue = self.schedule.queue
         if queue.demotions or queue.promotions or len(self._suspects) or self.trial.undecided:
             return None
@@ -187,10 +192,14 @@ class BoundaryTracker:
         with PASSING:
             until_ns = time.monotonic_ns() + PASSING_NS
             while schedule.now < target and time.monotonic_ns() < until_ns:
-                dropped.append(self.charge.end())
+                if self._pass_quiet_boundaries(target):
+                    continue
+                drops = self.charge.end()
+                if len(drops):
+                    dropped.append(drops)
                 if by_plan:
                     self.trial.passed(schedule.now + 1, now_ns)
-                    schedule.pass_boundary(dropped[-1])
+                    schedule.pass_boundary(drops)
                 else:
                     schedule.now += 1
                 self.charge.begin(schedule.now)
@@ -202,6 +211,18 @@ class BoundaryTracker:
         if schedule.now < target:
             time.sleep(YIELD_S)
         return False
+
+    def _pass_quiet_boundaries(self, target: int) -> bool:
+        """Pass the boundaries up to `target` at which neither the map nor the queue changes, until
+        the first other one; returns whether there were any."""
+        if self.trial.undecided or not self.charge.settled:
+            return False
+        last = min(self._changes.after(self.schedule.now) - 1, target)
+        if last == self.schedule.now:
+            return False
+        self.schedule.now = last
+        self.charge.skip(last)
+        return True
 
     def _is_read_due(self) -> bool:
         """Whether to read the residency in the step that the process has reached."""

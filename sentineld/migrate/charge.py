@@ -15,7 +15,7 @@ from sentineld.migrate.arena_changes import ArenaChanges, birth_node
 from sentineld.migrate.pending import Pages, no_pages
 from sentineld.migrate.process_memory import Memory
 from sentineld.migrate.residency_map import ABSENT, FAST, Nodes, PageMaps
-from sentineld.migrate.stretch_pages import Event, StretchPages
+from sentineld.migrate.stretch_pages import Event, StretchPages, up_to_last_birth
 from sentineld.migrate.syscalls import Status
 from sentineld.model.arrays import Mask, Table
 from sentineld.model.plan import Space
@@ -73,10 +73,15 @@ class Charge:
         self._waits = waits
         self._unmanaged_bytes = unmanaged_bytes
         self._arena = spaces.maps[Space.ARENA]
-        count = step.boundary_count
+        self._count = count = step.boundary_count
         bounds = np.searchsorted(step.drops["stretch"], np.arange(count + 1)).tolist()
         self._drops = [step.drops[first:last] for first, last in pairwise(bounds)]
         self._events = self._by_stretch()
+        # By stretch: whether pages are dropped before the last birth.
+        self._dips = [
+            any(node == ABSENT for node, _ in up_to_last_birth(events)) for events in self._events
+        ]
+        self._heap_bytes: list[int] = step.heap_bytes.tolist()
         self._changes = ArenaChanges(self._arena, step, spaces.tiers)
         self._turnovers: dict[int, StretchPages] = {}  # by stretch; see _turnover()
         self._room: _Room | None = None  # used by the mover's thread only; None: not computed yet
@@ -98,6 +103,24 @@ class Charge:
         self._room = None
         with self._lock:
             self._begin(now)
+
+    def changing(self) -> set[int]:
+        """The boundaries of a settled step at which the map changes: where a stretch ends that
+        drops pages, and where one begins with births of pages that may be absent."""
+        return self._changes.boundaries()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the map changes only at the boundaries changing()."""
+        return self._changes.settled
+
+    def skip(self, now: int) -> None:
+        """End the stretch, and begin the one at boundary `now`. At this boundary and at those
+        before it, the map must not change; see changing()."""
+        self._room = None
+        with self._lock:
+            self._now, self._begun, self._moved = now, True, False
+            self._born_pages = no_pages()
 
     def refresh(self, memory: Memory, now: int) -> int:
         """Read the maps from `memory`, then begin the stretch at boundary `now`, even if it has
@@ -179,29 +202,29 @@ class Charge:
         with self._lock:
             stretch, born = self._moment(barriers_hold)
             fast, heap_pages = self._arena.fast_pages, self._heap_pages()
-            turnover = self._turnover(stretch)
-            changes = turnover.rising[0]
-            before = None
+            before, turnover = None, None
             if not born:
                 fast -= self._fast_pages(self._arena.nodes[self._born_pages])
-            elif self._moved or any(node == ABSENT for node, _ in changes):
-                # A page that was demoted after its birth, or that a drop before the last birth has
-                # emptied, counts in the peak. If there is no such page, most pages are fast after
-                # the last birth, and the map contains all births.
+            elif self._moved or self._dips[stretch]:
+                # A page counts in the peak even if it was demoted after its birth, or dropped
+                # before the last birth. If there is no such page, the number of fast pages is
+                # largest after the last birth. The map contains all births, so this number is
+                # `fast_pages`.
+                turnover = self._turnover(stretch)
                 before = self._before_births(turnover)
-        if before is not None:
+        if turnover is not None and before is not None:
             nodes, now, fast = before
-            fast, _ = self._peak(nodes, fast, changes, now)
+            fast, _ = self._peak(nodes, fast, turnover.rising[0], now)
         if born:
-            planned_bytes = self._step.heap_bytes[stretch]
+            planned_bytes = self._heap_bytes[stretch]
         else:
             # ExpectedStep.heap_bytes counts each tensor in all stretches in which it is alive. A
             # tensor that is alive at the boundary is counted in the stretch before the boundary
             # and in the stretch after it. So the bytes at the boundary are at most the smaller
             # of the two values.
-            planned_bytes = self._step.heap_bytes[[stretch - 1, stretch]].min()
+            planned_bytes = min(self._heap_bytes[stretch - 1], self._heap_bytes[stretch])
         pages_bytes = (fast + heap_pages) * self.spaces.page_bytes
-        return pages_bytes + int(planned_bytes) + self._unmanaged_bytes()
+        return pages_bytes + planned_bytes + self._unmanaged_bytes()
 
     def resident_bytes(self, barriers_hold: bool = True) -> list[int]:
         """Bytes of arena and heap on each tier. All births of the stretch are included as soon as
@@ -240,14 +263,13 @@ class Charge:
         return max(0, self._room.size_bytes - unmanaged_bytes)
 
     def _exact_room(self) -> _Room:
-        count = self._step.boundary_count
         stretch, _ = self._moment(barriers_hold=False)
         turnover = self._turnover(stretch)
         nodes, now, fast = self._before_births(turnover)
         most = 0
         for at, events in enumerate([turnover.stretches[0], turnover.rising[1]]):
             peak, fast = self._peak(nodes, fast, events, None if at else now)
-            heap_bytes = int(self._step.heap_bytes[(stretch + at) % count])
+            heap_bytes = self._heap_bytes[(stretch + at) % self._count]
             most = max(most, peak * self.spaces.page_bytes + heap_bytes)
         most += self._heap_pages() * self.spaces.page_bytes
         return _Room(self.budget_bytes - most, True, turnover)
@@ -256,7 +278,7 @@ class Charge:
         """The arena pages that are born or dropped in this stretch or in the next one."""
         found = self._turnovers.get(stretch)
         if found is None:
-            following = self._events[(stretch + 1) % self._step.boundary_count]
+            following = self._events[(stretch + 1) % self._count]
             found = self._turnovers[stretch] = StretchPages([self._events[stretch], following])
         return found
 
@@ -280,13 +302,13 @@ class Charge:
 
     @property
     def _stretch(self) -> int:
-        return self._now % self._step.boundary_count
+        return self._now % self._count
 
     def _moment(self, barriers_hold: bool) -> tuple[int, bool]:
         """The present stretch, and whether its births may have happened. Between two stretches,
         this method returns the next stretch, whose births `spaces` does not contain yet."""
         if not self._begun:
-            return (self._now + 1) % self._step.boundary_count, False
+            return (self._now + 1) % self._count, False
         return self._stretch, not (barriers_hold and self._is_waited_for())
 
     def _views(self, barriers_hold: bool) -> tuple[int, dict[Space, Nodes]]:
@@ -308,7 +330,7 @@ class Charge:
         wait = int(self._waits[self._stretch])
         if wait < 0:
             return False
-        return self._now - (self._stretch - wait) % self._step.boundary_count > self.done
+        return self._now - (self._stretch - wait) % self._count > self.done
 
     def _is_fast(self, nodes: Nodes) -> Mask:
         return self.spaces.on_tier(nodes, FAST)
@@ -362,7 +384,7 @@ class Charge:
 
     def _by_stretch(self) -> list[list[Event]]:
         """The births and drops of the arena's pages in each stretch, in order."""
-        found: list[list[Event]] = [[] for _ in range(self._step.boundary_count)]
+        found: list[list[Event]] = [[] for _ in range(self._count)]
         for event in self._step.events:
             pages = self._arena.span(int(event["offset"]), int(event["bytes"]))
             node = birth_node(self.spaces.tiers, int(event["tier"])) if event["birth"] else ABSENT

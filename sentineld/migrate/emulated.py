@@ -267,8 +267,8 @@ class EmulatedMemory:
         return runs
 
     def _add_runs(self, runs: list[_Run], address: int, pages: int) -> None:
-        """Append the consecutive pages from `address` on, as one run for each space in which they
-        lie."""
+        """Append the consecutive pages from `address` on: one run for each space, and for each gap
+        between spaces."""
         while pages > 0:
             taken = pages
             for space, (start, end, entries) in self._spaces.items():

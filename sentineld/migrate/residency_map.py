@@ -10,7 +10,7 @@ although the process may touch only a part of it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -77,7 +77,7 @@ class ResidencyMap:
         return np.uint64(self.start) + pages.astype(np.uint64) * np.uint64(self.page_bytes)
 
     def count(self, nodes: Nodes) -> list[int]:
-        """Number of entries that are nodes of each tier."""
+        """For each tier, how many of these entries of a map are nodes of the tier."""
         return [
             sum(int(np.count_nonzero(nodes == node)) for node in of_tier) for of_tier in self._tiers
         ]
@@ -121,8 +121,9 @@ class ResidencyMap:
         """Change the entries of these pages; returns the number of entries that changed."""
         changed = int(np.count_nonzero(before != after))
         if changed:
-            self._add(self.count(after), 1)
-            self._add(self.count(before), -1)
+            # Other threads may read the numbers meanwhile, so no number is changed twice.
+            counts = zip(self.count(after), self.count(before), strict=True)
+            self._add(new - old for new, old in counts)
         self.nodes[pages] = after  # last, because `before` may be a view of the map
         return changed
 
@@ -140,12 +141,13 @@ class ResidencyMap:
     def drops(self, pages: slice) -> None:
         """Record that the process dropped the pages. pages: see span()."""
         part = self.nodes[pages]
-        self._add(self.count(part), -1)
+        self._add(-count for count in self.count(part))
         part[:] = ABSENT
 
-    def _add(self, pages: list[int], sign: int) -> None:
-        for tier, count in enumerate(pages):
-            self.tier_pages[tier] += sign * count
+    def _add(self, counts: Iterable[int]) -> None:
+        """Add to the number of pages on each tier. counts: one for each tier."""
+        for tier, count in enumerate(counts):
+            self.tier_pages[tier] += count
 
 
 class PageMaps:

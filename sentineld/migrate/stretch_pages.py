@@ -38,7 +38,7 @@ class StretchPages:
             [(node, self._rows_of(pages)) for node, pages in events] for events in stretches
         ]
         """The events of each stretch, in order, with rows of the table instead of page numbers."""
-        self.rising = [_up_to_last_birth(events) for events in self.stretches]
+        self.rising = [up_to_last_birth(events) for events in self.stretches]
         """The same without the drops after the last birth of the stretch. They do not change the
         peak of the stretch."""
 
@@ -61,6 +61,7 @@ class StretchPages:
         return slice(pages.start - shift, pages.stop - shift)
 
 
-def _up_to_last_birth(events: list[Event]) -> list[Event]:
+def up_to_last_birth(events: list[Event]) -> list[Event]:
+    """The events of a stretch without the drops after its last birth."""
     births = [at for at, (node, _) in enumerate(events) if node != ABSENT]
     return events[: births[-1] + 1] if births else []

@@ -77,7 +77,10 @@ def test_the_map_is_as_if_each_birth_were_applied(
     drops: list[tuple[int, tuple[int, int]]],
     statuses: list[list[tuple[int, int]]],
 ) -> None:
-    """statuses: for each stretch, the results of moves that end in it."""
+    """At the other boundaries than boundaries(), a settled step changes nothing.
+
+    statuses: for each stretch, the results of moves that end in it.
+    """
     step = ExpectedStep(
         np.array([(s, t, v, o * PAGE, n * PAGE) for s, t, v, (o, n) in births], BIRTH_DTYPE),
         np.array([(s, o * PAGE, n * PAGE) for s, (o, n) in drops], DROP_DTYPE),
@@ -86,14 +89,18 @@ def test_the_map_is_as_if_each_birth_were_applied(
     )
     arena, model = ResidencyMap(1 << 30, PAGES * PAGE), Model(births, drops)
     changes = ArenaChanges(arena, step, TIERS)
+    before: list[int] | None = None  # the nodes before a boundary that changes nothing
     for now, results in enumerate(statuses):
         stretch = now % STRETCHES
         assert sorted(changes.begin(stretch).tolist()) == model.begin(stretch)
+        assert before is None or before == model.nodes
         for page, status in results:
             arena.apply(np.array([page]), np.array([status], np.int32))
             model.nodes[page] = max(status, ABSENT)
             if status < 0:
                 changes.disturbed()
+        quiet = changes.settled and (stretch + 1) % STRETCHES not in changes.boundaries()
+        before = arena.nodes.tolist() if quiet else None
         changes.end(stretch)
         model.end(stretch)
         assert arena.nodes.tolist() == model.nodes
@@ -112,7 +119,8 @@ def test_without_a_disturbance_only_dropped_pages_are_born_again() -> None:
     changes = ArenaChanges(arena, step, TIERS)
 
     def born() -> list[int]:
-        """The pages that are born when a step begins whose first page is absent from the map."""
+        """Make page 0 absent from the map, without disturbed(), then run a step; returns the pages
+        that appear at the beginning of stretch 0."""
         arena.apply(np.array([0]), np.array([-errno.ENOENT], np.int32))
         found = changes.begin(0).tolist()
         for stretch in range(STRETCHES):

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, repeat
 
 import numpy as np
 import pytest
 
 from sentineld.migrate.boundary_tracker import REFRESH_STEPS_MAX, BoundaryTracker
+from sentineld.migrate.pending import Batch, Pending
 from sentineld.migrate.ports import PlannedStep, ProcessPorts
-from sentineld.model.plan import Plan
+from sentineld.model.plan import Plan, Space
+from sentineld.plan.move_queue import move_times
+from sentineld.plan.stall_trial import SETTLING_STEPS, STEPS_PER_BOUNDARY
 from sentineld.policies.registry import policy
 from tests.unit.migrate.simulated_process import PAGE, STARTS, TIERS, Process, SlowMemory
 from tests.unit.workloads import Network, profiled
@@ -21,10 +25,13 @@ NETWORK = Network(2, weight_bytes=4 * PAGE, activation_bytes=32 * PAGE, bytes_pe
 class Tracked:
     """A tracker of a simulated process that waits at no barrier."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, late: bool = False) -> None:
+        """name: the policy that plans the step. late: whether all promotions are late by plan."""
         profile, _ = profiled(NETWORK)
         self.plan: Plan = policy(name).plan(profile, TIERS, int(0.3 * profile.peak_bytes))
-        planned = PlannedStep.of(self.plan, profile)
+        if late:
+            self.plan = replace(self.plan, late=self.plan.moves["tier"] == 0)
+        self.planned = planned = PlannedStep.of(self.plan, profile)
         self.process = Process(self.plan, planned, profile)
         self.process.waits = np.full_like(self.process.waits, -1)
         self.memory = SlowMemory(self.process, repeat(0.0))
@@ -44,6 +51,11 @@ class Tracked:
             self.tracker.follow(self.process.position, restart=False)
             found += [self.process.step] * (self.memory.reads - before)
         return found
+
+    def next_without_moves(self) -> int | None:
+        """The next boundary at which the mover has something to do when the queue is empty."""
+        self.tracker.schedule.queue.clear("paused")
+        return self.tracker.next_boundary()
 
 
 def test_reads_of_the_residency_are_further_and_further_apart() -> None:
@@ -80,21 +92,89 @@ def test_a_requested_read_waits_until_no_page_is_watched() -> None:
     assert tracked.reads(3) == [20]
 
 
-@pytest.mark.parametrize("name", ["static", "sentinel"])
-def test_the_mover_has_something_to_do_while_moves_are_queued(name: str) -> None:
-    tracked = Tracked(name)
-    schedule = tracked.tracker.schedule
+@pytest.mark.parametrize("name", ["static", "interleave", "sentinel", "auto"])
+def test_quiet_boundaries_are_passed_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result is the same as if each boundary were passed. With policy static, a step has one
+    boundary at which anything happens."""
+    tracked, one_by_one = Tracked(name), Tracked(name)
+    monkeypatch.setattr(one_by_one.tracker, "_pass_quiet_boundaries", lambda target: False)
+    count, charge, begun = tracked.tracker.schedule.boundary_count, tracked.tracker.charge, []
+    begin = charge.begin
+    monkeypatch.setattr(charge, "begin", lambda now: (begun.append(now), begin(now)))
+    for position in range(count, 20 * count, 7):
+        states = []
+        for each in (tracked, one_by_one):
+            each.process.run(float(each.process.times_ns.sum()) / count * 7)
+            tracker = each.tracker
+            tracker.follow(tracker.schedule.position(position), restart=False)
+            queue = tracker.schedule.queue
+            states.append(
+                (
+                    [one.nodes.tolist() for one in tracker.spaces.maps.values()],
+                    [(move.offset, move.tier, move.due) for move in queue.demotions],
+                    [(move.offset, move.tier, move.due) for move in queue.promotions],
+                    tracker.charge.charged_bytes(),
+                    tracker.charge.room_bytes(),
+                    tracker.ledger.totals(),
+                )
+            )
+        assert states[0] == states[1]
+    settled = [now for now in begun if now >= 17 * count]
+    assert len(settled) <= 3 if name == "static" else len(settled) <= 3 * count
+
+
+@pytest.mark.parametrize("tier", [0, 1])
+def test_while_a_move_is_queued_each_boundary_matters(tier: int) -> None:
+    tracked = Tracked("static")
     tracked.reads(2)
-    if name == "sentinel":
-        assert schedule.queue.demotions or schedule.queue.promotions
-        assert tracked.tracker.next_boundary() is None
-        schedule.queue.clear("paused")
-    begins = set(tracked.plan.moves["boundary"].tolist())
-    found = tracked.tracker.next_boundary()
-    assert found is not None
-    assert (
-        schedule.now
-        < found
-        <= (schedule.now // schedule.boundary_count + 1) * (schedule.boundary_count)
-    )
-    assert name == "sentinel" or (found % schedule.boundary_count == 0 and not begins)
+    assert tracked.tracker.next_boundary() is not None
+    due = tracked.tracker.schedule.now
+    move = Pending(Space.HEAP, 0, PAGE, tier, due, due + 1, due + 1, "heal")
+    tracked.tracker.schedule.queue.add(move)
+    assert tracked.tracker.next_boundary() is None
+    assert tracked.next_without_moves() is not None
+
+
+@pytest.mark.parametrize("name", ["static", "sentinel"])
+def test_without_queued_moves_awaited_boundaries_and_beginnings_of_moves_matter(name: str) -> None:
+    """The first boundary of each step matters, too."""
+    tracked = Tracked(name)
+    plan, planned, count = tracked.plan, tracked.planned, tracked.tracker.schedule.boundary_count
+    times = move_times(plan.moves, count, planned.useful_until, planned.ahead)
+    waits = plan.layout.waits
+    wanted = {0, *waits[waits >= 0].tolist(), *(one.begin for one in times)}
+    assert not len(plan.late)
+    assert (len(wanted) > 4) == (name == "sentinel")
+    for boundary in range(count):
+        tracked.tracker.follow(3 << 32 | boundary, restart=False)
+        # The search goes on in the next step, because after the last of these boundaries, the next
+        # one is that step's first boundary.
+        following = range(3 * count + boundary + 1, 4 * count + 1)
+        assert tracked.next_without_moves() == next(b for b in following if b % count in wanted)
+
+
+def test_a_move_of_a_page_that_is_dropped_meanwhile_makes_each_boundary_matter() -> None:
+    """Until the stretch ends, the mover can't know on which tier the page is then."""
+    tracked = Tracked("sentinel")
+    tracker = tracked.tracker
+    drop = tracked.planned.step.drops[0]
+    stretch, page = int(drop["stretch"]), int(drop["offset"]) // PAGE
+    tracker.follow(1 << 32 | stretch, restart=False)
+    assert tracked.next_without_moves() is not None
+    due = tracker.schedule.now
+    move = Pending(Space.ARENA, page * PAGE, PAGE, 1, due, due + 1, due + 1, "plan")
+    tracker.moved(Batch(1, ((move, np.array([page])),)))
+    tracker.follow(1 << 32 | stretch, restart=False)
+    assert tracked.next_without_moves() is None
+    tracker.follow(1 << 32 | (stretch + 1), restart=False)
+    assert tracked.next_without_moves() is not None
+
+
+def test_until_all_stalls_are_decided_each_boundary_matters() -> None:
+    tracked = Tracked("sentinel", late=True)
+    trial = tracked.tracker.trial
+    assert trial.decisions.undecided > 0
+    assert tracked.next_without_moves() is None
+    tracked.reads(SETTLING_STEPS + (STEPS_PER_BOUNDARY + 1) * (trial.decisions.undecided + 1))
+    assert trial.decisions.undecided == 0
+    assert tracked.next_without_moves() is not None

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.migrate.charge import Charge
+from sentineld.migrate.pending import no_pages
 from sentineld.migrate.process_memory import Memory
 from sentineld.migrate.residency_map import ABSENT, PageMaps
 from sentineld.migrate.syscalls import Addresses, Status
@@ -234,6 +235,14 @@ def test_a_page_that_is_found_absent_is_born_again(found_by: str) -> None:
     assert nodes[5] == 0
 
 
+def test_a_recheck_of_one_page_keeps_the_peak_of_the_others() -> None:
+    charge = make([(0, 0, True, 0, 4)], [], 100)
+    charge.begin(0)
+    charge.moved(Space.ARENA, np.array([0, 1]), np.array([1, 1], np.int32))
+    charge.recheck(cast(Memory, WithoutPageFive()), np.array([3]), 0)
+    assert charge.charged_bytes() == 4 * PAGE
+
+
 class LockedMemory:
     """The pages of a process that keeps its address space locked: queries wait until it is
     unlocked. All pages are on the fast node."""
@@ -298,18 +307,41 @@ STRETCHES = 2
 EVENTS = st.lists(
     st.tuples(st.booleans(), st.integers(0, 1), st.integers(0, 3), st.integers(1, 4)), max_size=8
 )
+STEP_EVENTS = st.lists(EVENTS, min_size=STRETCHES, max_size=STRETCHES)
+REGION_TIERS = st.tuples(st.integers(0, 1), st.integers(0, 1))
+MOVES = st.lists(
+    st.tuples(st.sampled_from(Space), st.integers(0, 7), st.sampled_from([0, 1, -errno.ENOENT])),
+    max_size=8,
+)
+
+
+def ordered(
+    events: list[list[tuple[bool, int, int, int]]], tiers: tuple[int, int]
+) -> list[tuple[int, bool, int, int, int]]:
+    """The births and drops, as for make(). The arena has two regions of four pages.
+
+    events: for each stretch (whether it is a birth, region, first page in the region, pages).
+    tiers: the tier of each region.
+    """
+    return [
+        (stretch, birth, tiers[region], 4 * region + first, min(count, 4 - first))
+        for stretch in range(STRETCHES)
+        for birth, region, first, count in events[stretch]
+    ]
+
+
+def make_ordered(order: list[tuple[int, bool, int, int, int]], budget_pages: int) -> Charge:
+    """The charge of a step with these births and drops."""
+    births = [(s, t, False, o, n) for s, b, t, o, n in order if b]
+    drops = [(s, o, n) for s, b, _, o, n in order if not b]
+    return make(births, drops, budget_pages, order=order)
 
 
 @given(
-    st.lists(EVENTS, min_size=STRETCHES, max_size=STRETCHES),
-    st.tuples(st.integers(0, 1), st.integers(0, 1)),
+    STEP_EVENTS,
+    REGION_TIERS,
     st.integers(0, 12),
-    st.lists(
-        st.tuples(
-            st.sampled_from(Space), st.integers(0, 7), st.sampled_from([0, 1, -errno.ENOENT])
-        ),
-        max_size=8,
-    ),
+    MOVES,
     st.integers(0, 12),
 )
 def test_room_is_the_budget_less_the_peak(
@@ -319,16 +351,9 @@ def test_room_is_the_budget_less_the_peak(
     moves: list[tuple[Space, int, int]],
     wanted_pages: int,
 ) -> None:
-    """Compare the charge and the room with a model that replays the events one at a time. The arena
-    has two regions of four pages."""
-    order = [
-        (stretch, birth, tiers[region], 4 * region + first, min(count, 4 - first))
-        for stretch in range(STRETCHES)
-        for birth, region, first, count in events[stretch]
-    ]
-    births = [(s, t, False, o, n) for s, b, t, o, n in order if b]
-    drops = [(s, o, n) for s, b, _, o, n in order if not b]
-    charge = make(births, drops, budget_pages, order=order)
+    """Compare the charge and the room with a model that replays the events one at a time."""
+    order = ordered(events, tiers)
+    charge = make_ordered(order, budget_pages)
     pages: dict[int, int] = {}
     fullest = []
     for stretch in range(STRETCHES):
@@ -351,7 +376,7 @@ def test_room_is_the_budget_less_the_peak(
             status = -errno.ENOENT
         charge.moved(space, np.array([page]), np.array([status], np.int32))
         bound_bytes = charge.room_bytes(wanted_bytes)
-        other = make(births, drops, budget_pages, order=order)
+        other = make_ordered(order, budget_pages)
         other.begin(0)
         for name, residency in charge.spaces.maps.items():
             copied = other.spaces.maps[name]
@@ -361,3 +386,33 @@ def test_room_is_the_budget_less_the_peak(
         assert min(other.room_bytes(), wanted_bytes) <= bound_bytes <= other.room_bytes()
         if wanted_pages % 2:
             assert charge.room_bytes() == other.room_bytes()
+
+
+@given(STEP_EVENTS, REGION_TIERS, st.lists(MOVES, min_size=2 * STRETCHES, max_size=2 * STRETCHES))
+def test_the_charge_is_the_same_when_computed_from_the_births_and_drops(
+    events: list[list[tuple[bool, int, int, int]]],
+    tiers: tuple[int, int],
+    moves: list[list[tuple[Space, int, int]]],
+) -> None:
+    """charged_bytes() computes the peak from the births and drops only if pages of the arena have
+    moved in the stretch, or a drop precedes a birth. Otherwise it counts the fast pages. In `slow`,
+    each stretch has a move of no pages, so `slow` always computes the peak.
+
+    moves: for each stretch of two steps, (space, page, status) of moves.
+    """
+    order = ordered(events, tiers)
+    charge, slow = make_ordered(order, 8), make_ordered(order, 8)
+    for now, of_stretch in enumerate(moves):
+        for one in (charge, slow):
+            one.begin(now)
+        slow.moved(Space.ARENA, no_pages(), np.zeros(0, np.int32))
+        assert charge.charged_bytes() == slow.charged_bytes()
+        for space, page, status in of_stretch:
+            if charge.spaces.maps[space].nodes[page] == ABSENT:
+                status = -errno.ENOENT
+            for one in (charge, slow):
+                one.moved(space, np.array([page]), np.array([status], np.int32))
+            assert charge.charged_bytes() == slow.charged_bytes()
+        for one in (charge, slow):
+            one.end()
+        assert charge.charged_bytes() == slow.charged_bytes()

@@ -212,7 +212,7 @@ def test_pages_outside_the_map_are_absent() -> None:
 
 
 @pytest.mark.parametrize("space", STARTS)
-def test_consecutive_pages_may_begin_before_a_map_and_end_behind_it(space: Space) -> None:
+def test_pages_before_and_after_a_space_are_absent(space: Space) -> None:
     pages, residency = memory()
     residency.maps[space][:] = 2
     wanted = np.arange(
