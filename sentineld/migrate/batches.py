@@ -56,6 +56,11 @@ class Schedule:
         boundary = min(position & 0xFFFFFFFF, self.boundary_count - 1)
         return (position >> 32) * self.boundary_count + boundary
 
+    def position(self, boundary: int) -> int:
+        """Convert boundaries since the first step to a shim's position; see absolute()."""
+        step, at = divmod(boundary, self.boundary_count)
+        return step << 32 | at
+
     def pass_boundary(self, drops: Table) -> None:
         """Begin the next stretch: queue the moves that begin at its boundary.
 
@@ -163,9 +168,7 @@ class Schedule:
     def done(self) -> int:
         """The last position up to which all moves that barriers wait for are complete; see Mover.
         The position has the shim's form: step << 32 | boundary."""
-        done = self.queue.done(self.now)
-        step, boundary = divmod(done, self.boundary_count)
-        return step << 32 | boundary
+        return self.position(self.queue.done(self.now))
 
     def _pass_boundary(self, queue: MoveQueue[Pending], now: int, drops: Table) -> None:
         for drop in drops:

@@ -30,10 +30,8 @@ from sentineld.plan.stall_trial import Decisions
 
 log = logging.getLogger(__name__)
 
-IDLE_S = 0.25
-"""Longest time without a look at the process's position."""
-MAP_AGE_NS = 20_000_000
-"""Age of the map from which on any boundary wakes the mover."""
+IDLE_S = 1.0
+"""Longest time without a look at the process's position, so also the greatest age of the map."""
 
 _LAST_BOUNDARY = 0xFFFFFFFF
 
@@ -67,18 +65,18 @@ class Mover:
         self._spaces, self._charge = self._tracker.spaces, self._tracker.charge
         self._accounts, self._schedule = self._tracker.accounts, self._tracker.schedule
         self._watched = self._tracker.watched
-        self._heap = process.spaces[Space.HEAP]
+        self._heap = process.spaces.get(Space.HEAP, (0, 0))
         self._memory = process.memory
         self._pace = Pace(self.ledger, self._memory, plan.moves, page_bytes)
         self._initial = plan.initial
         self._published = 0
         self._page_bytes = page_bytes
         self._publish, self._read_position = process.publish, process.position
+        self._request_wake_up = process.wake_at
         self._ended, self._clock = process.ended, process.clock
         self._wake = threading.Condition()
         self._position = 0  # guarded by _wake, like the fields below
         self._wake_at = 0  # notify() wakes the mover from this boundary on; see _set_wake_up()
-        self._followed_ns = 0  # time of the last _follow()
         self._fresh = False
         self._fresh_ns = 0
         self._paused = False
@@ -131,8 +129,7 @@ class Mover:
         with self._wake:
             if position > self._position:
                 self._position = position
-                old = self._clock.now_ns() - self._followed_ns >= MAP_AGE_NS
-                if old or self._schedule.absolute(position) >= self._wake_at:
+                if self._schedule.absolute(position) >= self._wake_at:
                     self._wake_up()
 
     def pause(self) -> None:
@@ -270,12 +267,14 @@ class Mover:
             self._pace.batch(moved_bytes, error == errno.EINTR)
 
     def _set_wake_up(self) -> None:
-        """If the mover has nothing to do for the moment, let notify() wake it only at the next
-        boundary at which it has something to do, or when the map is MAP_AGE_NS old."""
+        """The mover has nothing to do for the moment: let notify() wake it at the next boundary at
+        which it has something to do."""
         boundary = self._tracker.next_boundary()
-        if boundary is not None:
-            with self._wake:
-                self._wake_at = boundary
+        if boundary is None:
+            boundary = self._schedule.now + 1
+        with self._wake:
+            self._wake_at = boundary
+        self._request_wake_up(self._schedule.position(boundary))
 
     def _follow(self) -> bool:
         """Catch up with the process; returns False if the mover is paused or stopping."""
@@ -283,7 +282,6 @@ class Mover:
         with self._wake:
             position = self._position = max(self._position, latest)
             self._fresh, self._wake_at = False, 0
-            self._followed_ns = self._clock.now_ns()
             paused, restart, stopping = self._paused, self._restart, self._stopping
             if not paused:
                 self._restart = False
@@ -308,6 +306,7 @@ class Mover:
         A move has to end when the mover is paused, resumed or stopped. It also has to end when the
         process reaches a boundary, because moves that are due there come first.
         """
+        self._request_wake_up(self._schedule.position(self._schedule.now + 1))
         with self._wake:
             return self._clock.wait(self._wake, lambda: self._fresh or self._stopping, duration_ns)
 

@@ -60,6 +60,9 @@ class ProcessPorts:
     see Mover."""
     position: Callable[[], int] | None = None
     """Reads the shim's position between two batches; None: only Mover.notify() reports it."""
+    wake_at: Callable[[int], None] = lambda _: None
+    """Makes notify() be called once when the process has reached a position. A later call replaces
+    an earlier one."""
     unmanaged_bytes: Callable[[], int] = lambda: 0
     """Returns the tensor bytes outside heap and arena; they are charged to the budget too."""
     clock: Clock = field(default_factory=Clock)

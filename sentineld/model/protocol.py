@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-SHIM_VERSION = 9
+SHIM_VERSION = 10
 CONTROL_MAGIC = 0x314C544E45534853
 LAYOUT_MAGIC = 0x3159414C53484E53
 RESIDENCY_MAGIC = 0x3153455253484E53
@@ -41,9 +41,8 @@ class Flag(IntFlag):
     RECORD = 1
     EPOCHS = 2
     RESIDENCY = 4
-    SLEEPING = 8
-    MESSAGE = 16
-    NO_STALLS = 32
+    MESSAGE = 8
+    NO_STALLS = 16
 
 
 class Event(IntEnum):
@@ -169,6 +168,7 @@ CONTROL_DTYPE = _struct(
         "ring_tail": (0x110, "<u8"),
         "moves_done": (0x118, "<u8"),
         "barrier_timeout_ns": (0x120, "<u8"),
+        "wake_position": (0x128, "<u8"),
     },
     512,
 )

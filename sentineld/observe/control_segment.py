@@ -7,6 +7,7 @@ any time. So the daemon copies every word once, and checks and uses only the cop
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -84,6 +85,7 @@ class ControlSegment:
         self._tail = int(self._header["ring_head"][0])
         self._publish_tail()
         self.ring_overrun = 0
+        self._fence = threading.Lock()
 
     def words(self) -> ShimWords:
         """Read all words. Each word is consistent, but the words may be from different times."""
@@ -92,6 +94,14 @@ class ControlSegment:
     def position(self) -> int:
         """The shim's position: step << 32 | boundary."""
         return int(self._header["position"][0])
+
+    def unmanaged_bytes(self) -> int:
+        """See ShimWords.unmanaged_bytes."""
+        return int(self._header["small_bytes"][0]) + int(self._header["fallback_bytes"][0])
+
+    def barrier_timeouts(self) -> int:
+        """Number of barriers that timed out or found the heartbeat stale."""
+        return int(self._header["barrier_timeouts"][0])
 
     def ring_lost(self) -> int:
         """Total number of records lost because the ring was full."""
@@ -136,6 +146,17 @@ class ControlSegment:
         messages only between two steps. So it may begin further steps, with barriers, before it
         reads the message that makes it stop using its layout."""
         self.set_moves_done(_POSITION_MAX)
+
+    def set_wake_position(self, position: int) -> bool:
+        """Ask the shim for one write to its eventfd, when its position reaches this one; 0: never.
+
+        Returns whether the position has been reached already. Then the shim may not write.
+        """
+        self._header["wake_position"] = min(position, _POSITION_MAX)
+        # The store must precede the load; see publish_position() in shim/native/boundary.c. Python
+        # has no fence, but on x86-64, locking implies one.
+        with self._fence:
+            return self.position() >= position
 
     def set_barrier_timeout(self, timeout_ns: int) -> None:
         """Set the longest time that a barrier waits."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SHIM_VERSION = 9
+SHIM_VERSION = 10
 LIBRARY_NAME = "libsentinelshim.so"
 LIBRARY_VARIABLE = "SENTINELD_SHIM_LIBRARY"
 HEAP_VARIABLE = "SENTINELD_SHIM_HEAP_BYTES"
@@ -268,8 +268,8 @@ class Native:
 
     @property
     def event_fd(self) -> int:
-        """The eventfd with which the shim wakes a sleeping daemon: at each boundary or, on paged
-        tiers, only when a step begins."""
+        """The eventfd with which the shim wakes the daemon at the position that the daemon has
+        asked for."""
         return int(self._library.sentinel_event_fd())
 
     @property

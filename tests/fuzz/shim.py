@@ -43,7 +43,7 @@ KINDS = (
     *("welcome", "epoch_fd", "epoch_fd_close", "layout", "layout", "watch_writes", "detach"),
     *("bye", "hello", "profile_ops"),
 )
-DAEMON_WORDS = ("flags", "heartbeat", "ring_tail", "moves_done")
+DAEMON_WORDS = ("flags", "heartbeat", "ring_tail", "moves_done", "wake_position")
 
 
 class Training:
@@ -250,7 +250,7 @@ class Daemon:
 
     def _record(self) -> None:
         """Mark all records as read and let the shim record the next step."""
-        self.set(ring_tail=int(self._words["ring_head"][0]), flags=Flag.RECORD | Flag.SLEEPING)
+        self.set(ring_tail=int(self._words["ring_head"][0]), flags=Flag.RECORD)
 
 
 class Target:

@@ -109,6 +109,7 @@ class ToyTraining:
         self._now_ns = time.monotonic_ns()
         self._cuts: tuple[int, ...] = ()
         self._observe = False
+        self._position = 0
         self._event = self.client.register(self.segment)
         self.client.send({"type": "layers", "names": layer_names(network)})
 
@@ -128,12 +129,17 @@ class ToyTraining:
         if self.segment.word("flags") & Flag.RECORD:
             self.segment.put(rows)
         for boundary in range(int((rows["event"] == Event.BOUNDARY).sum())):
-            self.segment.set(step=self.steps, position=self.steps << 32 | boundary)
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_write(self._event, 1)
+            self._publish(self.steps << 32 | boundary)
         if observed:
             self._send_accesses(template)
         self._now_ns += template.duration_ns
+
+    def _publish(self, position: int) -> None:
+        before, self._position = self._position, position
+        self.segment.set(step=self.steps, position=position)
+        if before < self.segment.word("wake_position") <= position:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_write(self._event, 1)
 
     def run(self, until: Callable[[], bool], patience_s: float = 240.0) -> None:
         """Run steps until a condition holds; fails after patience_s."""

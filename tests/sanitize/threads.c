@@ -343,14 +343,15 @@ static void *serve(void *argument)
 	unsigned seed = (unsigned)(uintptr_t)argument;
 
 	while (!finished) {
-		uint32_t flags = (uint32_t)rand_r(&seed) & (SENTINEL_FLAG_RECORD | SENTINEL_FLAG_EPOCHS |
-							    SENTINEL_FLAG_RESIDENCY | SENTINEL_FLAG_SLEEPING);
+		uint32_t flags = (uint32_t)rand_r(&seed) &
+				 (SENTINEL_FLAG_RECORD | SENTINEL_FLAG_EPOCHS | SENTINEL_FLAG_RESIDENCY);
 		uint64_t position = observe(position);
 
 		publish(flags, flags);
 		publish(heartbeat, now_ns());
 		publish(barrier_timeout_ns, 200000);
 		publish(ring_tail, observe(ring_head));
+		publish(wake_position, position + (unsigned)rand_r(&seed) % 4);
 		if (rand_r(&seed) % 4)
 			publish(moves_done, position);
 		usleep(50);

@@ -38,8 +38,8 @@ readable. Without the pause, the thread would then occupy a CPU core."""
 
 
 class Managed:
-    """The plan, its mover and the boundary thread. The boundary thread wakes when the shim writes
-    to the session's eventfd, and reports the process's position to the mover."""
+    """The plan, its mover and the boundary thread. The boundary thread wakes when the process has
+    reached the position for which the mover has asked, and reports the position to the mover."""
 
     def __init__(
         self,
@@ -71,8 +71,9 @@ class Managed:
         self._paused = False
         self._stop = threading.Event()
         with contextlib.ExitStack() as failed:
-            self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC)
-            failed.callback(os.close, self._stop_fd)
+            # The daemon never writes to the process's eventfd: the process can make that block.
+            self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            failed.callback(os.close, self._wake_fd)
             self._maps = failed.enter_context(contextlib.ExitStack())
             self._maps.enter_context(MEMORY.held(link.uid, link.pid, self.spaces.values()))
             self._memory = memory(link, self.spaces, tiers)
@@ -83,7 +84,8 @@ class Managed:
                 spaces=self.spaces,
                 publish=link.segment.set_moves_done,
                 position=link.segment.position,
-                unmanaged_bytes=self._unmanaged_bytes,
+                wake_at=self._wake_at,
+                unmanaged_bytes=link.segment.unmanaged_bytes,
                 ended=on_exit,
             )
             self.mover = _mover(tiers, planned, ports)
@@ -99,7 +101,6 @@ class Managed:
 
     def start(self) -> None:
         """Follow the plan's schedule from the next boundary on."""
-        self._link.set_flags(on=protocol.Flag.SLEEPING)
         self.mover.start(self._link.segment.position())
         self._pump.start()
 
@@ -161,31 +162,36 @@ class Managed:
 
     def stop(self) -> None:
         """Stop the mover and the boundary thread. Pages stay where they are."""
-        self._link.set_flags(off=protocol.Flag.SLEEPING)
         if not self._stop.is_set():
             self._stop.set()
-            os.eventfd_write(self._stop_fd, 1)
+            os.eventfd_write(self._wake_fd, 1)
             if self._pump.ident is not None:
                 self._pump.join()
-            os.close(self._stop_fd)
-        self.mover.stop()
+            self.mover.stop()
+            self._link.segment.set_wake_position(0)
+            os.close(self._wake_fd)
         self._memory.close()
         self._maps.close()
 
     def _barriers_hold(self) -> bool:
         return self._barriers.hold(self.mover.done_position)
 
-    def _unmanaged_bytes(self) -> int:
-        return self._link.segment.words().unmanaged_bytes
+    def _wake_at(self, position: int) -> None:
+        """Make the boundary thread wake when the process has reached a position."""
+        if self._link.segment.set_wake_position(position):
+            os.eventfd_write(self._wake_fd, 1)
 
     def _carry(self) -> None:
         poll = select.poll()
         poll.register(self._link.event_fd, select.POLLIN)
-        poll.register(self._stop_fd, select.POLLIN)
+        poll.register(self._wake_fd, select.POLLIN)
         reached, idle = -1, False
         while not self._stop.is_set():
-            poll.poll()
-            self._link.clear_event()
+            for ready, _ in poll.poll():
+                if ready == self._wake_fd:
+                    os.eventfd_read(self._wake_fd)
+                else:
+                    self._link.clear_event()
             position = self._link.segment.position()
             if position > reached:
                 reached, idle = position, False

@@ -52,13 +52,16 @@ void diverge(void)
 	paging_pass(SCHEDULE_NOWHERE, true);
 }
 
-/* Publish the position. Wakes the daemon if it sleeps and may_wake is set. The position is stored
-   before the flags are read, and the daemon sets SLEEPING before it reads the position. So at least
-   one of shim and daemon sees the other's store. */
-static void publish_position(uint64_t position, bool may_wake)
+/* Publish the position, and wake the daemon if wake_position has just been reached. The position is
+   stored before wake_position is read, and the daemon stores wake_position before it reads the
+   position. So at least one of shim and daemon sees the other's store. */
+static void publish_position(uint64_t position)
 {
+	uint64_t before = shim.control->position, wake;
+
 	__atomic_store_n(&shim.control->position, position, __ATOMIC_SEQ_CST);
-	if (may_wake && __atomic_load_n(&shim.control->flags, __ATOMIC_SEQ_CST) & SENTINEL_FLAG_SLEEPING) {
+	wake = __atomic_load_n(&shim.control->wake_position, __ATOMIC_SEQ_CST);
+	if (before < wake && wake <= position) {
 		uint64_t one = 1;
 		ssize_t written = write(shim.event_fd, &one, sizeof(one));
 
@@ -91,11 +94,8 @@ static uint64_t wait_target(void)
 static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoch)
 {
 	uint64_t position = shim.step << 32 | shim.index, target;
-	bool follows = shim.mode == SENTINEL_MODE_REPLAY, has_moves, may_wake;
+	bool follows = shim.mode == SENTINEL_MODE_REPLAY, has_moves;
 
-	/* On paged tiers the daemon moves no pages at boundaries, so wake it only when a step
-	   begins. */
-	may_wake = !shim.index || !shim.emulation || !shim.emulation->paged;
 	has_moves = follows && layout_has_moves(&shim.arena->layout, shim.index);
 	shim.outside_pending = false;
 	shim.layer = layer;
@@ -110,7 +110,7 @@ static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoc
 	if (follows)
 		paging_pass(position, has_moves);
 	pthread_mutex_unlock(&shim.lock);
-	publish_position(position, may_wake);
+	publish_position(position);
 	return target;
 }
 

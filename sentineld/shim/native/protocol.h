@@ -25,7 +25,7 @@
 
 #include <stdint.h>
 
-#define SENTINEL_SHIM_VERSION 9
+#define SENTINEL_SHIM_VERSION 10
 #define SENTINEL_CONTROL_MAGIC 0x314c544e45534853ull /* "SHSENTL1" */
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
@@ -49,14 +49,12 @@ enum sentinel_mode {
 #define SENTINEL_FLAG_EPOCHS (1u << 1) /* advance the kernel module's epoch at each boundary */
 /* log resident memory in the module's log and, on emulated and paged tiers, in SERVED records */
 #define SENTINEL_FLAG_RESIDENCY (1u << 2)
-/* the daemon sleeps: write to the eventfd at boundaries; on paged tiers, only when a step begins */
-#define SENTINEL_FLAG_SLEEPING (1u << 3)
 /* the daemon has sent a message; the shim ignores this flag, because it reads the socket after
    every step anyway */
-#define SENTINEL_FLAG_MESSAGE (1u << 4)
+#define SENTINEL_FLAG_MESSAGE (1u << 3)
 /* paged tiers: exclude stalls from the times of ring records. If any thread waited for a page
    between two records, all time that the step's owner (shim.h) slept between them is a stall. */
-#define SENTINEL_FLAG_NO_STALLS (1u << 5)
+#define SENTINEL_FLAG_NO_STALLS (1u << 4)
 
 /*
  * 512 bytes; the ring begins in a later page (ring_offset >= 4096). The offsets of the fields are part
@@ -110,7 +108,10 @@ struct sentinel_control {
 	   promotion has ended or fast memory has no room for promotions. */
 	uint64_t moves_done;
 	uint64_t barrier_timeout_ns; /* 0: do not wait at barriers */
-	uint64_t reserved2[27];
+	/* A position; 0: none. The shim writes to the eventfd once, when its position reaches this
+	   one or a later one. */
+	uint64_t wake_position;
+	uint64_t reserved2[26];
 };
 
 /* No barrier waits if the heartbeat is older than this. */

@@ -69,8 +69,10 @@ static void write_word(void)
 		publish(ring_tail, value);
 		break;
 	case 4:
-	case 5:
 		publish(moves_done, value);
+		break;
+	case 5:
+		publish(wake_position, value);
 		break;
 	case 6:
 		publish(barrier_timeout_ns, value);

@@ -381,7 +381,6 @@ def test_a_sleeping_mover_wakes_at_boundaries_that_matter(monkeypatch: pytest.Mo
     """It wakes for each step, and for boundary 1, where a move begins. The process waits for this
     boundary at boundary 2. The mover sleeps at boundaries 2 and 3."""
     monkeypatch.setattr("sentineld.migrate.mover.IDLE_S", 10 * PATIENCE_S)
-    monkeypatch.setattr("sentineld.migrate.mover.MAP_AGE_NS", 1 << 60)
     steps = range(6, 12)
     births = np.array([(2, 0, False, 0, PAGE)], BIRTH_DTYPE)
     with running(births=births) as run:
@@ -397,16 +396,6 @@ def test_a_sleeping_mover_wakes_at_boundaries_that_matter(monkeypatch: pytest.Mo
             run.mover.notify(step << 32 | 3)
         asleep = [step for step in steps if step << 32 | 2 not in run.published]
         assert len(asleep) > len(steps) / 2
-
-
-def test_a_mover_with_an_old_map_wakes_at_any_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sentineld.migrate.mover.IDLE_S", 10 * PATIENCE_S)
-    monkeypatch.setattr("sentineld.migrate.mover.MAP_AGE_NS", 0)
-    with running() as run:
-        run.mover.start(5 << 32)
-        for boundary in range(4):
-            run.mover.notify(5 << 32 | boundary)
-            assert run.wait_published(5 << 32 | boundary)
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -200,6 +200,45 @@ print(json.dumps({
     }
 
 
+def test_the_daemon_is_woken_once_at_the_position_that_it_has_asked_for() -> None:
+    found = run(
+        LOAD
+        + """
+import os
+from sentineld.observe.control_segment import ControlSegment
+native.enable(True)
+segment = ControlSegment(native.control_fd)
+
+def wake_ups(pass_boundary):
+    pass_boundary()
+    try:
+        return os.eventfd_read(native.event_fd)
+    except BlockingIOError:
+        return 0
+
+def forward():
+    native.forward(0)
+
+print(json.dumps([
+    wake_ups(native.step_begin),
+    [segment.set_wake_position(1 << 32 | 2), *(wake_ups(forward) for _ in range(3))],
+    [segment.set_wake_position(1 << 32 | 3), wake_ups(forward)],
+    [segment.set_wake_position(2 << 32), wake_ups(forward), wake_ups(native.step_begin)],
+    [segment.set_wake_position(2 << 32 | 7), wake_ups(native.step_begin)],
+    [segment.set_wake_position(3 << 32 | 1), segment.set_wake_position(0), wake_ups(forward)],
+]))
+"""
+    )
+    assert found == [
+        0,
+        [False, 0, 1, 0],
+        [True, 0],  # the boundary has been passed already
+        [False, 0, 1],
+        [False, 1],  # the step has no boundary 7
+        [False, True, 0],
+    ]
+
+
 def test_a_file_that_is_no_layout_is_refused_with_the_problem() -> None:
     found = run(
         LOAD

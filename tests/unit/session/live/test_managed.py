@@ -16,7 +16,8 @@ from sentineld.base.errors import SentinelError
 from sentineld.migrate.mover import Mover
 from sentineld.migrate.token_bucket import SLACK_NS
 from sentineld.model.plan import Plan
-from sentineld.model.protocol import PAGING_DTYPE, Flag, Mode
+from sentineld.model.protocol import PAGING_DTYPE, Mode
+from sentineld.observe.control_segment import ControlSegment
 from sentineld.observe.paging_segment import PagingSegment
 from sentineld.plan.correct import Progress
 from sentineld.session.live import managed as managed_module
@@ -153,11 +154,31 @@ def test_three_diverged_steps_in_a_row_leave_the_plan(process: Process) -> None:
     assert process.managed.followed_steps() == 0
 
 
-def test_stopping_clears_the_wake_up_flag(process: Process) -> None:
-    flags = process.linked.writer.header["flags"]
-    assert int(flags[0]) & Flag.SLEEPING
+def test_the_mover_asks_for_wake_ups_until_it_is_stopped(process: Process) -> None:
+    words = process.linked.writer.header
+    wait(lambda: int(words["wake_position"][0]) == 10 << 32 | 2)  # a move begins at boundary 2
     process.managed.stop()
-    assert not int(flags[0]) & Flag.SLEEPING
+    assert words["wake_position"][0] == 0
+
+
+def test_a_boundary_that_was_passed_before_the_request_wakes_the_mover(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sentineld.migrate.mover.IDLE_S", 1000.0)
+    words, request = process.linked.writer.header, ControlSegment.set_wake_position
+    wait(lambda: int(words["wake_position"][0]) == 10 << 32 | 2)
+    requested: list[int] = []
+
+    def request_late(segment: ControlSegment, position: int) -> bool:
+        if not requested:
+            # The shim has read the former wake_position, so it does not write to its eventfd.
+            words["position"] = position
+        requested.append(position)
+        return request(segment, position)
+
+    monkeypatch.setattr(ControlSegment, "set_wake_position", request_late)
+    process.pass_boundary(10, 2)
+    wait(lambda: bool(requested) and process.done() >= requested[0])
 
 
 def test_moves_run_at_the_memorys_bandwidth() -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from sentineld.config import Config
 from sentineld.machine.machine import Machine
-from sentineld.model.protocol import Flag
 from sentineld.plan.correct import WINDOW_STEPS
 from sentineld.plan.slack import with_slack
 from sentineld.profile.sizes import Sizes
@@ -96,7 +95,7 @@ def test_a_live_plan_is_followed_until_the_next_ones_layout_is_taken(process: Pr
     process.send(after, "the corrected plan")
     assert process.following.enter() is None
     assert process.following.managed is first
-    assert int(process.linked.writer.header["flags"][0]) & Flag.SLEEPING
+    wait(lambda: int(process.linked.writer.header["wake_position"][0]) > 10 << 32)
     process.take_layout()
     assert process.following.enter() == "the corrected plan is live, budget 32.0 KiB"
     assert process.following.managed is not first
