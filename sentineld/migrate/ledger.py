@@ -60,6 +60,7 @@ class Ledger:
     """The counts of one live plan."""
 
     _totals: dict[Entry, int] = field(default_factory=dict)
+    _moved: dict[str, int] = field(default_factory=lambda: {"promote": 0, "demote": 0})
     _steps: deque[StepTotals] = field(default_factory=lambda: deque(maxlen=KEPT_STEPS))
     _late_moves: int = 0
     _calls: int = 0
@@ -78,6 +79,7 @@ class Ledger:
         """Count bytes that have moved. late: whether they moved after their move's deadline."""
         with self._lock:
             self._add(Entry(direction, reason, "moved"), size)
+            self._moved[direction] += size
             totals = self._current()
             if direction == "promote":
                 totals.promoted_bytes += size
@@ -157,11 +159,7 @@ class Ledger:
 
     def moved_bytes(self, direction: str | None = None) -> int:
         """Bytes moved since the plan became live, in one direction or both."""
-        return sum(
-            size
-            for entry, size in self.totals().items()
-            if entry.result == "moved" and direction in (None, entry.direction)
-        )
+        return sum(self._moved.values()) if direction is None else self._moved[direction]
 
     def _add(self, entry: Entry, size: int) -> None:
         self._totals[entry] = self._totals.get(entry, 0) + size

@@ -40,12 +40,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from dataclasses import dataclass
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.small_file import read_small_file
 from sentineld.control.frames import FrameSocket
 from sentineld.observe.pidfd import Pidfd, no_such_process
+
+_IDS = re.compile(r"^(Uid|Gid):(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -93,9 +96,7 @@ class Peer:
         if self.process.exited():
             raise no_such_process(self.pid)
         ids = {
-            name: [int(field) for field in fields.split()]
-            for name, _, fields in (line.partition(":") for line in status.split("\n"))
-            if name in ("Uid", "Gid")
+            name: [int(field) for field in fields.split()] for name, fields in _IDS.findall(status)
         }
         if ids != {"Uid": [self.uid] * 4, "Gid": [self.gid] * 4}:
             raise self._refused(

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LABELS_CACHED = 1 << 14
-"""Number of series whose labels are kept as text. One takes about half a kilobyte; 50 sessions have
-about 1,700 series."""
+"""Number of combinations of labels whose text is kept. The text of one takes about half a kilobyte.
+50 sessions have about 1,700 series, so at most as many combinations."""
 
 _IN_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _IN_LABELS = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})

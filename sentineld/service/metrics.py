@@ -62,6 +62,23 @@ def _session_by(
     return MetricSpec(name, kind, text, ("session", *labels), rows)
 
 
+def _session_keyed(
+    name: str,
+    kind: str,
+    text: str,
+    label: str,
+    values: Callable[[SessionSnapshot], Mapping[str, float]],
+) -> MetricSpec:
+    """A metric with several values per session, by the value of one further label."""
+
+    def rows(snapshot: DaemonSnapshot) -> Rows:
+        for session in snapshot.sessions:
+            for key, number in values(session).items():
+                yield (session.session, key), number
+
+    return MetricSpec(name, kind, text, ("session", label), rows)
+
+
 def _keyed(values: Mapping[str, float] | Mapping[int, int]) -> Rows:
     return [((str(key),), value) for key, value in values.items()]
 
@@ -209,13 +226,13 @@ METRICS: tuple[MetricSpec, ...] = (
         "Live tensor bytes outside the memory that the daemon manages.",
         lambda s: s.unmanaged_bytes,
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_resident_bytes",
         "gauge",
         "Resident bytes of heap and arena on the tier. With policy temperature: anonymous memory; "
         "tier 1 is swap.",
-        ("tier",),
-        lambda s: _keyed(s.resident_bytes),
+        "tier",
+        lambda s: {str(tier): size for tier, size in s.resident_bytes.items()},
     ),
     _session("sentineld_steps_total", "counter", "Training steps started.", lambda s: s.steps),
     _session(
@@ -250,13 +267,13 @@ METRICS: tuple[MetricSpec, ...] = (
         "Time that the training waited for moves.",
         lambda s: s.barrier_wait_ns / 1e9,
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_late_promotion_boundaries",
         "gauge",
         "Boundaries at which the live plan's promotions are late for lack of bandwidth, by "
         "decision: stall (the training waits for them), leave (it does not), undecided.",
-        ("decision",),
-        lambda s: _keyed(s.stalls),
+        "decision",
+        lambda s: s.stalls,
     ),
     _session(
         "sentineld_diverged_steps_total",
@@ -264,13 +281,13 @@ METRICS: tuple[MetricSpec, ...] = (
         "Steps whose allocations or boundaries did not fit the live layout.",
         lambda s: s.diverged_steps,
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_plan_corrections_total",
         "counter",
         "Corrected plans, by the assumption of the live plan that did not hold: migration "
         "(bandwidth), times (of stretches) or faults (their latency, on paged tiers).",
-        ("cause",),
-        lambda s: _keyed(s.corrections),
+        "cause",
+        lambda s: s.corrections,
     ),
     _session(
         "sentineld_planned_migration_bandwidth_bytes_per_second",
@@ -279,20 +296,20 @@ METRICS: tuple[MetricSpec, ...] = (
         "correction has lowered it.",
         lambda s: s.migration_bytes_per_s,
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_records_lost_total",
         "counter",
         "Records lost because the shim's ring or the module's log was full, or because an "
         "allocation of the module failed.",
-        ("queue",),
-        lambda s: _keyed(s.lost),
+        "queue",
+        lambda s: s.lost,
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_samples_total",
         "counter",
         "Page samples taken by the kernel module. Samples of other backends are not counted.",
-        ("backend",),
-        lambda s: _keyed(s.samples),
+        "backend",
+        lambda s: s.samples,
     ),
     _session(
         "sentineld_fast_share_ratio",
@@ -306,29 +323,29 @@ METRICS: tuple[MetricSpec, ...] = (
         "Time that it took to make the live plan.",
         lambda s: s.plan_duration_s,
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_step_energy_joules",
         "gauge",
         "Mean energy of a step under the live plan, by source: rapl (of the whole machine) or "
         "modelled (of the session).",
-        ("source",),
-        lambda s: _keyed(s.step_joules),
+        "source",
+        lambda s: s.step_joules,
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_page_faults_total",
         "counter",
         "Page faults of the process by kind: the type of the access that faulted, or a cause that "
         "the kernel found while it handled the fault (eBPF).",
-        ("kind",),
-        lambda s: _keyed(s.page_faults),
+        "kind",
+        lambda s: s.page_faults,
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_page_accesses_total",
         "counter",
         "Accesses to armed pages, by source: the module's log, or its tracepoint, which has no "
         "events for huge pages.",
-        ("source",),
-        lambda s: _keyed(s.page_accesses),
+        "source",
+        lambda s: s.page_accesses,
     ),
     _session_by(
         "sentineld_emulated_delay_seconds_total",
@@ -338,12 +355,12 @@ METRICS: tuple[MetricSpec, ...] = (
         ("kind",),
         lambda s: [((kind,), ns / 1e9) for kind, ns in s.emulated_delay_ns.items()],
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_paging_bytes_total",
         "counter",
         "Paged tiers only: bytes that the process has read from its file and written to it.",
-        ("direction",),
-        lambda s: _keyed(s.paging_bytes),
+        "direction",
+        lambda s: s.paging_bytes,
     ),
     _session(
         "sentineld_paging_faults_total",
@@ -367,37 +384,37 @@ METRICS: tuple[MetricSpec, ...] = (
         ("reason", "result"),
         lambda s: s.disturbed_pages.items(),
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_swap_bytes_total",
         "counter",
         "Policy temperature only: bytes that the daemon has paged out (out), that the process has "
         "swapped in by accesses (returned), and that the daemon has read ahead (prefetched).",
-        ("direction",),
-        lambda s: _keyed(s.swap_bytes),
+        "direction",
+        lambda s: s.swap_bytes,
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_temperature_cpu_seconds_total",
         "counter",
         "Policy temperature only: CPU time of the daemon for the session's scans (scan), and for "
         "page-outs and prefetches (move).",
-        ("kind",),
-        lambda s: _keyed(s.heat_cpu_s),
+        "kind",
+        lambda s: s.heat_cpu_s,
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_skipped_bytes",
         "gauge",
         "Policy temperature only: memory that is never paged out, by kind: locked, huge (hugetlb) "
         "or shared.",
-        ("kind",),
-        lambda s: _keyed(s.skipped_bytes),
+        "kind",
+        lambda s: s.skipped_bytes,
     ),
-    _session_by(
+    _session_keyed(
         "sentineld_processes",
         "gauge",
         "Policy temperature only: processes of the session, by kind: managed, or left_out (they "
         "cannot be managed).",
-        ("kind",),
-        lambda s: _keyed(s.processes),
+        "kind",
+        lambda s: s.processes,
     ),
 )
 

@@ -45,6 +45,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, *arguments: Any) -> None:
         self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._expiries_s: dict[Any, float] = {}  # by connection: when its time is over
         super().__init__(*arguments)
 
     def get_request(self) -> Any:
@@ -74,20 +75,23 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve one connection."""
-        # The handler's time-out applies to each read and write separately. Without this timer, a
-        # slow client could keep its connection for ever.
-        expiry = threading.Timer(CONNECTION_S, _shut_down, (request,))
-        expiry.daemon = True
+        self._expiries_s[request] = time.monotonic() + CONNECTION_S
         try:
-            try:
-                expiry.start()
-            except RuntimeError:  # no thread can be started
-                self.shutdown_request(request)
-                return
             super().process_request_thread(request, client_address)
         finally:
-            expiry.cancel()
+            del self._expiries_s[request]
             self._places.release()
+
+    def service_actions(self) -> None:
+        """Shut down the connections whose time is over; serve_forever() calls this twice a second.
+
+        The handler's time-out applies to each read and write separately, so a slow client could
+        otherwise keep its connection for ever.
+        """
+        now_s = time.monotonic()
+        for request, expiry_s in list(self._expiries_s.items()):
+            if now_s >= expiry_s:
+                _shut_down(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log nothing: a client that hangs up is not an error of the daemon."""

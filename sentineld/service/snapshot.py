@@ -10,7 +10,8 @@ from sentineld.model.job import Job
 from sentineld.session.lifecycle import State
 
 
-@dataclass(frozen=True)
+# Not frozen: the creation of a frozen object with so many fields takes seven times as long.
+@dataclass(slots=True)
 class SessionSnapshot:
     """One session at one moment. Counters are 0 when the session begins and never decrease. The
     eBPF counters are an exception: they are discarded when the process is no longer attached or

@@ -53,6 +53,8 @@ class StepFeed:
             self._lost = lost
             self._cutter.gap()
             return
+        if not self.found_records:
+            return
         for step in self._cutter.steps(records):
             _require_none(step_problem(step))
             require_tensors(step)

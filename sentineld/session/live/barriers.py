@@ -35,11 +35,11 @@ class Barriers:
         up to which moves are complete."""
         if not self._segment.barrier_timeout_ns():
             return False
-        words = self._segment.words()
+        timeouts, position = self._segment.barrier_timeouts(), self._segment.position()
         with self._lock:
-            if words.barrier_timeouts != self._timeouts:
-                self._timeouts = words.barrier_timeouts
-                self._stuck, self._passed_position = True, words.position
+            if timeouts != self._timeouts:
+                self._timeouts = timeouts
+                self._stuck, self._passed_position = True, position
             elif self._stuck and done_position >= self._passed_position:
-                self._stuck, self._passed_position = False, words.position
+                self._stuck, self._passed_position = False, position
             return done_position >= self._passed_position

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import sub
 from typing import NamedTuple
 
 from sentineld.host.powercap import EnergyCounters
@@ -85,7 +86,7 @@ class EnergyUse:
             now = self._counts()
         except ProcessLookupError:
             return None
-        passed = _Counts._make(new - old for new, old in zip(now, self._begun, strict=True))
+        passed = _Counts(*map(sub, now, self._begun))
         if passed.steps < 1:
             return None
         if self._counters is not None:

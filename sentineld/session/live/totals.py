@@ -4,7 +4,7 @@ is attached again."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sentineld.migrate.ledger import Entry
@@ -15,7 +15,7 @@ from sentineld.session.live.managed import Managed
 class Moves:
     """Counters of a session's moves, summed over all its plans."""
 
-    moved_bytes: Counter[Entry] = field(default_factory=Counter)
+    moved_bytes: Mapping[Entry, int] = field(default_factory=dict)
     late_moves: int = 0
 
     def plus(self, managed: Managed | None) -> Moves:
@@ -23,8 +23,9 @@ class Moves:
         if managed is None:
             return self
         ledger = managed.mover.ledger
-        moved_bytes = Counter(self.moved_bytes)
-        moved_bytes.update(ledger.totals())
+        moved_bytes = ledger.totals()
+        for entry, size in self.moved_bytes.items():
+            moved_bytes[entry] = moved_bytes.get(entry, 0) + size
         return Moves(moved_bytes, self.late_moves + ledger.late_moves)
 
     def bytes_moved(self, direction: str) -> int:
