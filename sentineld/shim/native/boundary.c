@@ -57,9 +57,10 @@ void diverge(void)
    position. So at least one of shim and daemon sees the other's store. */
 static void publish_position(uint64_t position)
 {
-	uint64_t before = shim.control->position, wake;
+	uint64_t before, wake;
 
-	__atomic_store_n(&shim.control->position, position, __ATOMIC_SEQ_CST);
+	/* If the step's owner changes, two threads can be here at once. */
+	before = __atomic_exchange_n(&shim.control->position, position, __ATOMIC_SEQ_CST);
 	wake = __atomic_load_n(&shim.control->wake_position, __ATOMIC_SEQ_CST);
 	if (before < wake && wake <= position) {
 		uint64_t one = 1;
