@@ -31,7 +31,7 @@ from sentineld.plan.stall_trial import Decisions
 log = logging.getLogger(__name__)
 
 IDLE_S = 1.0
-"""Longest time without a look at the process's position, so also the greatest age of the map."""
+"""Longest time without a look at the process's position while the mover is idle."""
 
 _LAST_BOUNDARY = 0xFFFFFFFF
 
@@ -290,6 +290,8 @@ class Mover:
         if paused:
             self._schedule.queue.clear("paused")
             self._announce(position | _LAST_BOUNDARY)
+            # The process must not wait in the next step, either.
+            self._request_wake_up(((position >> 32) + 1) << 32)
             return False
         self._tracker.follow(position, restart)
         return True

@@ -61,8 +61,8 @@ class ProcessPorts:
     position: Callable[[], int] | None = None
     """Reads the shim's position between two batches; None: only Mover.notify() reports it."""
     wake_at: Callable[[int], None] = lambda _: None
-    """Makes notify() be called once when the process has reached a position. A later call replaces
-    an earlier one."""
+    """Asks for a call of notify() when the process has reached a position. A later request replaces
+    an earlier one. notify() may be called at other times, too."""
     unmanaged_bytes: Callable[[], int] = lambda: 0
     """Returns the tensor bytes outside heap and arena; they are charged to the budget too."""
     clock: Clock = field(default_factory=Clock)

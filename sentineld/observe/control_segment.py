@@ -150,7 +150,8 @@ class ControlSegment:
     def set_wake_position(self, position: int) -> bool:
         """Ask the shim for one write to its eventfd, when its position reaches this one; 0: never.
 
-        Returns whether the position has been reached already. Then the shim may not write.
+        Returns whether the position has been reached already; the shim then possibly does not
+        write.
         """
         self._header["wake_position"] = min(position, _POSITION_MAX)
         # The store must precede the load; see publish_position() in shim/native/boundary.c. Python

@@ -71,7 +71,8 @@ class Managed:
         self._paused = False
         self._stop = threading.Event()
         with contextlib.ExitStack() as failed:
-            # The daemon never writes to the process's eventfd: the process can make that block.
+            # The daemon never writes to the process's eventfd: the process can make such a write
+            # block.
             self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             failed.callback(os.close, self._wake_fd)
             self._maps = failed.enter_context(contextlib.ExitStack())
@@ -161,15 +162,17 @@ class Managed:
         return self.mover.page_tiers(self._barriers_hold())
 
     def stop(self) -> None:
-        """Stop the mover and the boundary thread. Pages stay where they are."""
-        if not self._stop.is_set():
-            self._stop.set()
-            os.eventfd_write(self._wake_fd, 1)
-            if self._pump.ident is not None:
-                self._pump.join()
-            self.mover.stop()
-            self._link.segment.set_wake_position(0)
-            os.close(self._wake_fd)
+        """Stop the mover and the boundary thread. Pages stay where they are. Further calls do
+        nothing."""
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        os.eventfd_write(self._wake_fd, 1)
+        if self._pump.ident is not None:
+            self._pump.join()
+        self.mover.stop()
+        self._link.segment.set_wake_position(0)
+        os.close(self._wake_fd)
         self._memory.close()
         self._maps.close()
 

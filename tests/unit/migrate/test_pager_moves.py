@@ -35,6 +35,7 @@ class Process:
 
     position: int = 7 << 32
     unmanaged_bytes: int = 0
+    asked: list[int] = field(default_factory=list)  # the positions at which it wakes the daemon
     words: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(1, protocol.PAGING_DTYPE))
     maps: dict[Space, npt.NDArray[np.uint8]] = field(
         default_factory=lambda: {
@@ -69,6 +70,7 @@ def moves(process: Process) -> Iterator[PagerMoves]:
         spaces=spaces,
         publish=lambda _: None,
         position=lambda: process.position,
+        wake_at=process.asked.append,
         unmanaged_bytes=lambda: process.unmanaged_bytes,
     )
     yield PagerMoves(memory, toy_plan(), ports)
@@ -87,6 +89,14 @@ def test_entering_queues_the_moves_to_the_initial_tiers(
         Entry("demote", "initial", "moved"): 2 * PAGE,
         Entry("promote", "initial", "moved"): PAGE,
     }
+
+
+def test_each_step_wakes_the_daemon_once(process: Process, moves: PagerMoves) -> None:
+    moves.start(5 << 32 | 3)
+    moves.notify(6 << 32)
+    moves.notify(8 << 32 | 2)
+    moves.notify(2**64 - 1)
+    assert process.asked == [6 << 32, 7 << 32, 9 << 32, 2**64]
 
 
 def test_misplaced_pages_that_no_move_touches_are_healed(

@@ -52,6 +52,15 @@ def test_a_segment_that_can_shrink_is_refused() -> None:
     os.close(shrinking.fd)
 
 
+def test_a_position_that_can_no_longer_be_reached_is_not_reached(writer: Writer) -> None:
+    """A process in the last possible step makes the daemon ask for a position beyond all others."""
+    segment = ControlSegment(writer.fd)
+    writer.header["position"] = 2**64 - 1
+    assert segment.set_wake_position(2**64 - 1)
+    assert not segment.set_wake_position(2**64)
+    assert writer.header["wake_position"][0] == 2**64 - 1
+
+
 @given(st.lists(st.integers(0, RECORDS), max_size=12))
 def test_every_record_is_read_once_and_in_order(batches: list[int]) -> None:
     made = Writer()

@@ -56,6 +56,14 @@ class Process:
         self.linked.set(step=step, position=step << 32 | boundary)
         self.managed.mover.notify(step << 32 | boundary)
 
+    def cross_boundary(self, step: int, boundary: int) -> None:
+        """Pass a boundary as the shim does: wake the daemon only if it has asked for that."""
+        before = int(self.linked.writer.header["position"][0])
+        position = step << 32 | boundary
+        self.linked.set(step=step, position=position)
+        if before < int(self.linked.writer.header["wake_position"][0]) <= position:
+            os.eventfd_write(self.linked.link.event_fd, 1)
+
     def words(self, **words: int) -> bool:
         """Write control words and pass them to follow(); returns whether to leave the plan."""
         self.linked.set(**words)
@@ -97,6 +105,31 @@ def test_a_diverged_step_stops_the_mover_and_lets_barriers_pass(process: Process
     process.pass_boundary(11, 2)
     wait(lambda: process.heap[0] == FAST)
     assert process.managed.followed_steps() == 0
+
+
+def test_while_moves_are_paused_no_step_waits_for_moves(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sentineld.migrate.mover.IDLE_S", 1000.0)
+    wait(lambda: process.heap[0] == SLOW)
+    assert not process.words(mode=Mode.DIVERGED, diverged_steps=1, diverged_in_row=1)
+    for step in range(10, 15):
+        wait(lambda step=step: process.done() == step << 32 | LAST)
+        process.cross_boundary(step, 2)
+        process.cross_boundary(step + 1, 0)
+
+
+def test_a_boundary_ends_an_emulated_move_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sentineld.migrate.mover.IDLE_S", 1000.0)
+    process = Process(bytes_per_s=PAGE / 1000)  # each page takes 1000 s
+    words = process.linked.writer.header
+    try:
+        for boundary in (1, 2, 3):
+            wait(lambda at=boundary: int(words["wake_position"][0]) == 10 << 32 | at)
+            process.cross_boundary(10, boundary)
+            wait(lambda at=boundary: process.managed.page_tiers().stretch == at)
+    finally:
+        process.close()
 
 
 def test_births_are_charged_once_no_barrier_delays_them() -> None:
