@@ -23,22 +23,17 @@
    frame pinned only for a moment after a read or write of the file. If a page stays busy for all
    these tries, its frame may be pinned for a long time. For example, it may belong to a buffer that
    is registered with io_uring. Often many frames are pinned in this way, and the pager's lock is
-   held during the tries. On a busy machine, each sched_yield() between two tries can take several
-   milliseconds. So if the tries of one page fail and take longer than LONG_TRIES_NS, then for
-   PINNED_NS the pager tries each busy page only once more. This one try is necessary: a page that a forked child
-   shares cannot be moved at first. After the first failure, the pager writes to the page
-   (stop_sharing()), and the next try can then move it. */
+   held during the tries. On an idle machine, all tries of a page take a few microseconds. On a busy
+   machine, each sched_yield() between two tries can take several milliseconds. So if the tries that
+   fail have taken longer than LONG_TRIES_NS within PINNED_NS, then for PINNED_NS the pager tries
+   each busy page only once more. This one try is necessary: a page that a forked child shares cannot
+   be moved at first. After the first failure, the pager writes to the page (stop_sharing()), and the
+   next try can then move it. Tests set other times. */
 #define BUSY_TRIES 8
 #define BUSY_TRIES_LATER 1
-
-/* On an idle machine, all tries of a page take a few microseconds. A frame may be busy for so long
-   although it is pinned only for a moment: a read with O_DIRECT pins its buffer for about a
-   millisecond. So shorter tries do not show that frames are pinned for a long time. They also delay
-   other threads only a little. Tests set other values. */
 #ifndef LONG_TRIES_NS
 #define LONG_TRIES_NS 1000000u
 #endif
-/* Tests set other values. */
 #ifndef PINNED_NS
 #define PINNED_NS 100000000u
 #endif
@@ -83,6 +78,20 @@ static int busy_tries(const struct pager *pager)
 	return now_ns() < pager->pinned_until_ns ? BUSY_TRIES_LATER : BUSY_TRIES;
 }
 
+/* Add up the time of tries that have failed. began_ns: time of the first of them. */
+static void note_failed_tries(struct pager *pager, uint64_t began_ns)
+{
+	uint64_t now = now_ns();
+
+	if (now - pager->failing_since_ns > PINNED_NS) {
+		pager->failing_since_ns = now;
+		pager->failed_tries_ns = 0;
+	}
+	pager->failed_tries_ns += now - began_ns;
+	if (pager->failed_tries_ns > LONG_TRIES_NS)
+		pager->pinned_until_ns = now + PINNED_NS;
+}
+
 /* Move the frames of [page, page + pages) to their homes, and add the homes to the transit. Returns
    how many frames moved. If not all moved, sets *error to the reason why the next frame did not
    move, as frames_collect() does. */
@@ -105,10 +114,8 @@ static uint32_t collect(struct transit *transit, struct paged_range *range, uint
 		tried = moved == busy ? tried + 1 : 0;
 		busy = moved;
 		if (tried >= busy_tries(pager)) {
-			uint64_t now = now_ns();
-
-			if (tried == BUSY_TRIES && now - began > LONG_TRIES_NS)
-				pager->pinned_until_ns = now + PINNED_NS;
+			if (tried == BUSY_TRIES)
+				note_failed_tries(pager, began);
 			return moved;
 		}
 		if (tried) {

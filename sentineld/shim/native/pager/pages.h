@@ -186,7 +186,10 @@ struct pager {
 	uint32_t stretch_arrivals; /* value of `arrivals` when `stretch` last changed */
 	uint32_t reuse; /* see note_reuse() */
 	uint32_t reuse_at; /* value of `arrivals` when note_reuse() last recorded a reuse */
-	uint64_t pinned_until_ns; /* see PINNED_NS in evict.c */
+	/* see note_failed_tries() in evict.c */
+	uint64_t failing_since_ns;
+	uint64_t failed_tries_ns;
+	uint64_t pinned_until_ns;
 	bool file_full; /* true: counts.write_error is set because the file had no free page */
 	/* a pager_evict() or pager_fetch() was incomplete, and `notify` has not been signalled since */
 	bool incomplete;

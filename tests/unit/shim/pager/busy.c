@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* An ioctl() that moves no page of [busy_from, busy_to), as if the kernel had pinned these pages, and
-   counts the tries. After busy_tries_max tries, it moves these pages, too. Link this file with
-   -Wl,--wrap=ioctl. */
+   counts the tries. Each try takes at least busy_try_ns. After busy_tries_max tries, it moves these
+   pages, too. Link this file with -Wl,--wrap=ioctl. */
 #include <errno.h>
 #include <sys/ioctl.h>
+#include <time.h>
 
 #include "uffd_abi.h"
 
 __u64 busy_from, busy_to;
 unsigned busy_tries, busy_tries_max = -1u;
+long busy_try_ns;
 
 int __real_ioctl(int fd, unsigned long request, void *argument);
 int __wrap_ioctl(int fd, unsigned long request, void *argument);
@@ -25,6 +27,7 @@ int __wrap_ioctl(int fd, unsigned long request, void *argument)
 		return __real_ioctl(fd, request, argument);
 	}
 	busy_tries++;
+	nanosleep(&(struct timespec){.tv_nsec = busy_try_ns}, NULL);
 	move->move = -EBUSY;
 	errno = EBUSY;
 	return -1;

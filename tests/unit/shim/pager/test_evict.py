@@ -69,6 +69,23 @@ def test_each_busy_page_is_tried_often(link: Link, limits: tuple[str, ...], tmp_
     os.close(file)
 
 
+def test_the_time_of_many_short_tries_adds_up(link: Link, tmp_path: Path) -> None:
+    """The nine tries of a page take 9 ms, so those of six pages exceed the limit."""
+    limits = (f"LONG_TRIES_NS={50 * 10**6}ull", f"PINNED_NS={600 * 10**9}ull")
+    library = link("busy.c", defined=("evict", *limits))
+    file = backing_file(tmp_path, FILE_PAGES)
+    paged = Paged(library, file, FILE_PAGES, PAGES, PAGES)
+    paged.born(0, PINNED)
+    paged.fill(0, PINNED, 1)
+    ctypes.c_long.in_dll(library, "busy_try_ns").value = 10**6
+    ctypes.c_uint64.in_dll(library, "busy_to").value = paged.words.ctypes.data + PINNED * PAGE
+    ctypes.c_uint64.in_dll(library, "busy_from").value = paged.words.ctypes.data
+    assert paged.evict(0, PINNED) == 0
+    assert ctypes.c_uint.in_dll(library, "busy_tries").value <= 7 * 9 + 2 * (PINNED - 7)
+    paged.stop()
+    os.close(file)
+
+
 def test_a_page_that_is_busy_for_a_moment_is_evicted(link: Link, tmp_path: Path) -> None:
     library = link("busy.c")
     file = backing_file(tmp_path, FILE_PAGES)
