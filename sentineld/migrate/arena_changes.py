@@ -42,8 +42,9 @@ class ArenaChanges:
     stretch. A disturbance is a change of the map, other than these births and drops, that may make
     a page absent.
 
-    The stretches begin in order. Before a stretch that is repeated, or that does not follow the
-    last one, disturbed() must be called.
+    The stretches begin in order. While `settled`, stretches may be left out if none of the
+    boundaries up to the next stretch is in boundaries(). Before a stretch that is repeated, or that
+    does not follow the last one in any other case, disturbed() must be called.
     """
 
     def __init__(self, arena: ResidencyMap, step: ExpectedStep, tiers: Tiers) -> None:

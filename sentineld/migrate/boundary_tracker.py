@@ -213,8 +213,8 @@ class BoundaryTracker:
         return False
 
     def _pass_quiet_boundaries(self, target: int) -> bool:
-        """Pass the boundaries up to `target` at which neither the map nor the queue changes, until
-        the first other one; returns whether there were any."""
+        """Pass boundaries up to `target`, but stop before the first one at which the map or the
+        queue changes. Returns whether any boundary was passed."""
         if self.trial.undecided or not self.charge.settled:
             return False
         last = min(self._changes.after(self.schedule.now) - 1, target)

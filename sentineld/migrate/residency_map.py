@@ -121,7 +121,7 @@ class ResidencyMap:
         """Change the entries of these pages; returns the number of entries that changed."""
         changed = int(np.count_nonzero(before != after))
         if changed:
-            # Other threads may read the numbers meanwhile, so no number is changed twice.
+            # Other threads may read the numbers at any time, so each number changes only once.
             counts = zip(self.count(after), self.count(before), strict=True)
             self._add(new - old for new, old in counts)
         self.nodes[pages] = after  # last, because `before` may be a view of the map

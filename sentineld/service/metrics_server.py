@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import io
 import logging
+import math
 import socket
 import threading
 import time
@@ -75,21 +76,29 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve one connection."""
-        self._expiries_s[request] = time.monotonic() + CONNECTION_S
         try:
+            self._expiries_s[request] = time.monotonic() + CONNECTION_S
             super().process_request_thread(request, client_address)
         finally:
-            del self._expiries_s[request]
+            self._expiries_s.pop(request, None)
             self._places.release()
 
     def service_actions(self) -> None:
-        """Shut down the connections whose time is over; serve_forever() calls this twice a second.
+        """Shut down the connections whose time is over. serve_forever() calls this at least twice a
+        second, except after a failed accept().
 
         The handler's time-out applies to each read and write separately, so a slow client could
         otherwise keep its connection for ever.
         """
-        now_s = time.monotonic()
-        for request, expiry_s in list(self._expiries_s.items()):
+        self._shut_down_expired(time.monotonic())
+
+    def server_close(self) -> None:
+        """Close the listener, and shut down all connections."""
+        super().server_close()
+        self._shut_down_expired(math.inf)
+
+    def _shut_down_expired(self, now_s: float) -> None:
+        for request, expiry_s in self._expiries_s.copy().items():
             if now_s >= expiry_s:
                 _shut_down(request)
 

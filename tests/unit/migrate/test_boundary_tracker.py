@@ -92,35 +92,63 @@ def test_a_requested_read_waits_until_no_page_is_watched() -> None:
     assert tracked.reads(3) == [20]
 
 
-@pytest.mark.parametrize("name", ["static", "interleave", "sentinel", "auto"])
-def test_quiet_boundaries_are_passed_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result is the same as if each boundary were passed. With policy static, a step has one
-    boundary at which anything happens."""
+def state_of(tracker: BoundaryTracker) -> tuple[object, ...]:
+    """What a tracker knows: maps, charges, queues and counts."""
+    queue = tracker.schedule.queue
+    return (
+        tracker.schedule.now,
+        [one.nodes.tolist() for one in tracker.spaces.maps.values()],
+        [(move.offset, move.tier, move.due) for move in queue.demotions],
+        [(move.offset, move.tier, move.due) for move in queue.promotions],
+        tracker.charge.charged_bytes(),
+        tracker.charge.room_bytes(),
+        tracker.ledger.totals(),
+        tracker.next_boundary(),
+    )
+
+
+def first_drop_moved(tracked: Tracked) -> Batch:
+    """A batch of the first page that the step drops."""
+    offset, due = int(tracked.planned.step.drops["offset"][0]), tracked.tracker.schedule.now
+    move = Pending(Space.ARENA, offset, PAGE, 1, due, due + 1, due + 1, "plan")
+    return Batch(1, ((move, np.array([offset // PAGE])),))
+
+
+@pytest.mark.parametrize("stride", [1, 7, 37])  # the step has 16 boundaries
+@pytest.mark.parametrize("name", ["static", "sentinel", "tiertrain"])
+def test_quiet_boundaries_are_passed_at_once(
+    name: str, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result is the same as if each boundary were passed. Now and then, a move of a page that
+    the step drops ends, and the plan is followed anew."""
     tracked, one_by_one = Tracked(name), Tracked(name)
     monkeypatch.setattr(one_by_one.tracker, "_pass_quiet_boundaries", lambda target: False)
-    count, charge, begun = tracked.tracker.schedule.boundary_count, tracked.tracker.charge, []
+    for passed, position in enumerate(range(16, 60 * 16, stride)):
+        for each in (tracked, one_by_one):
+            each.process.run(float(each.process.times_ns.sum()) / 16 * stride)
+            tracker = each.tracker
+            if passed % 5 == 0 and len(each.planned.step.drops):
+                tracker.moved(first_drop_moved(each))
+            tracker.follow(tracker.schedule.position(position), restart=passed % 50 == 49)
+        assert state_of(tracked.tracker) == state_of(one_by_one.tracker)
+
+
+@pytest.mark.parametrize("name", ["static", "tiertrain"])
+def test_quiet_boundaries_take_no_pass_of_their_own(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracked = Tracked(name)
+    tracker, charge, begun = tracked.tracker, tracked.tracker.charge, []
+    tracked.reads(10)  # the residency is not read in the next two steps
+    tracker.follow(11 << 32, restart=False)
     begin = charge.begin
     monkeypatch.setattr(charge, "begin", lambda now: (begun.append(now), begin(now)))
-    for position in range(count, 20 * count, 7):
-        states = []
-        for each in (tracked, one_by_one):
-            each.process.run(float(each.process.times_ns.sum()) / count * 7)
-            tracker = each.tracker
-            tracker.follow(tracker.schedule.position(position), restart=False)
-            queue = tracker.schedule.queue
-            states.append(
-                (
-                    [one.nodes.tolist() for one in tracker.spaces.maps.values()],
-                    [(move.offset, move.tier, move.due) for move in queue.demotions],
-                    [(move.offset, move.tier, move.due) for move in queue.promotions],
-                    tracker.charge.charged_bytes(),
-                    tracker.charge.room_bytes(),
-                    tracker.ledger.totals(),
-                )
-            )
-        assert states[0] == states[1]
-    settled = [now for now in begun if now >= 17 * count]
-    assert len(settled) <= 3 if name == "static" else len(settled) <= 3 * count
+    tracker.follow(12 << 32, restart=False)
+    planned = tracked.planned
+    times = move_times(tracked.plan.moves, 16, planned.useful_until, planned.ahead)
+    wanted = {0} | charge.changing() | {one.begin for one in times}
+    assert begun == [now for now in range(11 * 16 + 1, 12 * 16 + 1) if now % 16 in wanted]
+    assert len(wanted) < 16
 
 
 @pytest.mark.parametrize("tier", [0, 1])

@@ -109,6 +109,7 @@ def test_silent_connections_are_limited_and_expire(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_server, "CONNECTION_S", 1.0)
+    monkeypatch.setattr(metrics_server._QuietHandler, "timeout", 10 * PATIENCE_S)
     silent = [
         socket.create_connection(("127.0.0.1", server.port)) for _ in range(2 * CONNECTIONS_MAX)
     ]
@@ -120,6 +121,7 @@ def test_silent_connections_are_limited_and_expire(
 
 def test_a_slow_request_expires(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "CONNECTION_S", 1.0)
+    monkeypatch.setattr(metrics_server._QuietHandler, "timeout", 10 * PATIENCE_S)
     with socket.create_connection(("127.0.0.1", server.port)) as slow:
         slow.sendall(b"GET / HTTP/1.0\r\nX-Header: ")
         assert is_closed_by_server(slow)
