@@ -52,22 +52,25 @@ void diverge(void)
 	paging_pass(SCHEDULE_NOWHERE, true);
 }
 
-/* Publish the position, and wake the daemon if wake_position has just been reached. The position is
-   stored before wake_position is read, and the daemon stores wake_position before it reads the
-   position. So at least one of shim and daemon sees the other's store. */
-static void publish_position(uint64_t position)
+/* Publish the position. Returns whether wake_position has just been reached, so that the daemon has
+   to be woken. The position is stored before wake_position is read, and the daemon stores
+   wake_position before it reads the position. So at least one of shim and daemon sees the other's
+   store. Needs the lock, so that the position never decreases when the step's owner changes. */
+static bool publish_position(uint64_t position)
 {
-	uint64_t before, wake;
+	uint64_t before = shim.control->position, wake;
 
-	/* If the step's owner changes, two threads can be here at once. */
-	before = __atomic_exchange_n(&shim.control->position, position, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&shim.control->position, position, __ATOMIC_SEQ_CST);
 	wake = __atomic_load_n(&shim.control->wake_position, __ATOMIC_SEQ_CST);
-	if (before < wake && wake <= position) {
-		uint64_t one = 1;
-		ssize_t written = write(shim.event_fd, &one, sizeof(one));
+	return before < wake && wake <= position;
+}
 
-		(void)written; /* EAGAIN: the counter is full, so the daemon wakes up anyway */
-	}
+static void wake_daemon(void)
+{
+	uint64_t one = 1;
+	ssize_t written = write(shim.event_fd, &one, sizeof(one));
+
+	(void)written; /* EAGAIN: the counter is full, so the daemon wakes up anyway */
 }
 
 /* The position that moves_done must reach before the process may go on from boundary shim.index;
@@ -95,7 +98,7 @@ static uint64_t wait_target(void)
 static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoch)
 {
 	uint64_t position = shim.step << 32 | shim.index, target;
-	bool follows = shim.mode == SENTINEL_MODE_REPLAY, has_moves;
+	bool follows = shim.mode == SENTINEL_MODE_REPLAY, has_moves, wake;
 
 	has_moves = follows && layout_has_moves(&shim.arena->layout, shim.index);
 	shim.outside_pending = false;
@@ -110,8 +113,10 @@ static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoc
 	   thread has set. */
 	if (follows)
 		paging_pass(position, has_moves);
+	wake = publish_position(position);
 	pthread_mutex_unlock(&shim.lock);
-	publish_position(position);
+	if (wake)
+		wake_daemon();
 	return target;
 }
 
