@@ -68,20 +68,19 @@ class _Server(ThreadingMixIn, WSGIServer):
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
+        self._expiries_s[request] = time.monotonic() + CONNECTION_S
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no thread can be started
-            self._places.release()
+            self._ended(request)
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve one connection."""
         try:
-            self._expiries_s[request] = time.monotonic() + CONNECTION_S
             super().process_request_thread(request, client_address)
         finally:
-            self._expiries_s.pop(request, None)
-            self._places.release()
+            self._ended(request)
 
     def service_actions(self) -> None:
         """Shut down the connections whose time is over. serve_forever() calls this at least twice a
@@ -96,6 +95,10 @@ class _Server(ThreadingMixIn, WSGIServer):
         """Close the listener, and shut down all connections."""
         super().server_close()
         self._shut_down_expired(math.inf)
+
+    def _ended(self, request: Any) -> None:
+        del self._expiries_s[request]
+        self._places.release()
 
     def _shut_down_expired(self, now_s: float) -> None:
         for request, expiry_s in self._expiries_s.copy().items():

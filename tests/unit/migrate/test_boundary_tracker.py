@@ -129,7 +129,7 @@ def test_quiet_boundaries_are_passed_at_once(
             tracker = each.tracker
             if passed % 5 == 0 and len(each.planned.step.drops):
                 tracker.moved(first_drop_moved(each))
-            tracker.follow(tracker.schedule.position(position), restart=passed % 50 == 49)
+            tracker.follow(tracker.schedule.position(position), restart=passed % 20 == 19)
         assert state_of(tracked.tracker) == state_of(one_by_one.tracker)
 
 

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 from wsgiref.simple_server import WSGIServer, make_server
 
 import pytest
@@ -116,7 +116,10 @@ def test_silent_connections_are_limited_and_expire(
     for connection in silent:
         assert is_closed_by_server(connection)
         connection.close()
-    wait(lambda: "test_value 7.0" in scrape(server))
+    monkeypatch.setattr(metrics_server, "CONNECTION_S", 10 * PATIENCE_S)
+    places = cast(Any, server)._server._places
+    wait(lambda: places._value == CONNECTIONS_MAX)  # the threads end after their connections
+    assert "test_value 7.0" in scrape(server)
 
 
 def test_a_slow_request_expires(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +127,18 @@ def test_a_slow_request_expires(server: MetricsServer, monkeypatch: pytest.Monke
     monkeypatch.setattr(metrics_server._QuietHandler, "timeout", 10 * PATIENCE_S)
     with socket.create_connection(("127.0.0.1", server.port)) as slow:
         slow.sendall(b"GET / HTTP/1.0\r\nX-Header: ")
+        assert is_closed_by_server(slow)
+
+
+def test_closing_the_server_closes_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "CONNECTION_S", 10 * PATIENCE_S)
+    monkeypatch.setattr(metrics_server._QuietHandler, "timeout", 10 * PATIENCE_S)
+    server = MetricsServer("127.0.0.1", 0, lambda: gauge("value", 7))
+    places = cast(Any, server)._server._places
+    with socket.create_connection(("127.0.0.1", server.port)) as slow:
+        slow.sendall(b"GET / HTTP/1.0\r\n")
+        wait(lambda: places._value < CONNECTIONS_MAX)
+        server.close()
         assert is_closed_by_server(slow)
 
 

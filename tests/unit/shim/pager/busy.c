@@ -27,7 +27,8 @@ int __wrap_ioctl(int fd, unsigned long request, void *argument)
 		return __real_ioctl(fd, request, argument);
 	}
 	busy_tries++;
-	nanosleep(&(struct timespec){.tv_nsec = busy_try_ns}, NULL);
+	if (busy_try_ns)
+		nanosleep(&(struct timespec){.tv_nsec = busy_try_ns}, NULL);
 	move->move = -EBUSY;
 	errno = EBUSY;
 	return -1;

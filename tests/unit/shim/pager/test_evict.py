@@ -70,7 +70,8 @@ def test_each_busy_page_is_tried_often(link: Link, limits: tuple[str, ...], tmp_
 
 
 def test_the_time_of_many_short_tries_adds_up(link: Link, tmp_path: Path) -> None:
-    """The nine tries of a page take 9 ms, so those of six pages exceed the limit."""
+    """After its first failure, a page is tried for at least 8 ms, so the tries of seven pages
+    exceed the limit."""
     limits = (f"LONG_TRIES_NS={50 * 10**6}ull", f"PINNED_NS={600 * 10**9}ull")
     library = link("busy.c", defined=("evict", *limits))
     file = backing_file(tmp_path, FILE_PAGES)
