@@ -20,10 +20,15 @@ FILES = ("a\ry", "x\rVmFlags: lo", "a\x1cb", "a\N{LINE SEPARATOR}b")
 def running(folder: Path, name: str) -> Iterator[int]:
     """A process that executes a file of this name, which is also the name of the process; yields
     the process ID."""
-    program = folder / name
-    shutil.copy("/bin/sleep", program)
-    with subprocess.Popen([program, "1000"]) as process:
+    program, pipe = folder / name, subprocess.PIPE
+    shutil.copy("/bin/cat", program)
+    with subprocess.Popen([program], bufsize=0, stdin=pipe, stdout=pipe) as process:
         try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            # Popen() returns before the kernel has mapped the program.
+            process.stdin.write(b"x")
+            assert process.stdout.read(1) == b"x"
             yield process.pid
         finally:
             process.kill()
