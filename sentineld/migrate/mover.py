@@ -73,6 +73,7 @@ class Mover:
         self._page_bytes = page_bytes
         self._publish, self._read_position = process.publish, process.position
         self._request_wake_up = process.wake_at
+        self._wake_at_next_step = process.wake_at_next_step
         self._ended, self._clock = process.ended, process.clock
         self._wake = threading.Condition()
         self._position = 0  # guarded by _wake, like the fields below
@@ -291,7 +292,7 @@ class Mover:
             self._schedule.queue.clear("paused")
             self._announce(position | _LAST_BOUNDARY)
             # The process must not wait in the next step, either.
-            self._request_wake_up(((position >> 32) + 1) << 32)
+            self._wake_at_next_step(position)
             return False
         self._tracker.follow(position, restart)
         return True

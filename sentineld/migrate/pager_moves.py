@@ -72,12 +72,12 @@ class PagerMoves:
         """Heal misplaced pages from this position on. The pager follows the plan by itself."""
         with self._lock:
             self._heal_at_step, self._heal_steps = position >> 32, 1
-        self._await_step(position)
+        self._process.wake_at_next_step(position)
 
     def notify(self, position: int) -> None:
         """Account for the moves of the steps before this position; heal misplaced pages if a
         search for them is due."""
-        self._await_step(position)
+        self._process.wake_at_next_step(position)
         self._count()
         step = position >> 32
         with self._lock:
@@ -137,10 +137,6 @@ class PagerMoves:
     def _position(self) -> int:
         assert self._process.position is not None
         return self._process.position()
-
-    def _await_step(self, position: int) -> None:
-        """Have notify() called when the next step begins."""
-        self._process.wake_at(((position >> 32) + 1) << 32)
 
     def _count(self, unfinished: bool = False) -> None:
         """Count the pages that have been moved since the last count. If a step has ended since

@@ -71,6 +71,10 @@ class ProcessPorts:
     ended: Callable[[str], None] = lambda _: None
     """Called once from the mover's thread, with the reason, if an error stops the mover."""
 
+    def wake_at_next_step(self, position: int) -> None:
+        """Ask for a call of notify() when the step after that of `position` begins."""
+        self.wake_at(((position >> 32) + 1) << 32)
+
 
 class PlanMover(Protocol):
     """Carries out a live plan's moves. Mover moves the pages itself; with PagerMoves, the pager in
