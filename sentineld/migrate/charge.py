@@ -202,7 +202,7 @@ class Charge:
         with self._lock:
             stretch, born = self._moment(barriers_hold)
             fast, heap_pages = self._arena.fast_pages, self._heap_pages()
-            before, turnover = None, None
+            changes = None  # the births and drops to compute the peak from, if necessary
             if not born:
                 fast -= self._fast_pages(self._arena.nodes[self._born_pages])
             elif self._moved or self._dips[stretch]:
@@ -211,10 +211,10 @@ class Charge:
                 # largest after the last birth. The map contains all births, so this number is
                 # `fast_pages`.
                 turnover = self._turnover(stretch)
-                before = self._before_births(turnover)
-        if turnover is not None and before is not None:
-            nodes, now, fast = before
-            fast, _ = self._peak(nodes, fast, turnover.rising[0], now)
+                nodes, now, fast = self._before_births(turnover)
+                changes = turnover.rising[0]
+        if changes is not None:
+            fast, _ = self._peak(nodes, fast, changes, now)
         if born:
             planned_bytes = self._heap_bytes[stretch]
         else:
