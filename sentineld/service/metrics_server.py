@@ -86,8 +86,8 @@ class _Server(ThreadingMixIn, WSGIServer):
         """Shut down the connections whose time is over. serve_forever() calls this at least twice a
         second, except after a failed accept().
 
-        The handler's time-out applies to each read and write separately, so a slow client could
-        otherwise keep its connection for ever.
+        The handler's time-out applies to each read and write separately, so it does not limit the
+        time of a slow connection.
         """
         self._shut_down_expired(time.monotonic())
 

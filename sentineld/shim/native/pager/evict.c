@@ -100,7 +100,7 @@ static uint32_t collect(struct transit *transit, struct paged_range *range, uint
 {
 	struct pager *pager = transit->pager;
 	uint32_t *homes = transit->home + transit->count, moved = 0, busy = UINT32_MAX;
-	uint64_t began = 0; /* time of the first failure to move the busy page */
+	uint64_t began_ns = 0; /* time of the first failure to move the busy page */
 	int tried = 0;
 
 	for (;;) {
@@ -115,13 +115,13 @@ static uint32_t collect(struct transit *transit, struct paged_range *range, uint
 		busy = moved;
 		if (tried >= busy_tries(pager)) {
 			if (tried == BUSY_TRIES)
-				note_failed_tries(pager, began);
+				note_failed_tries(pager, began_ns);
 			return moved;
 		}
 		if (tried) {
 			sched_yield();
 		} else {
-			began = now_ns();
+			began_ns = now_ns();
 			get_own_frame(pager, range, page + moved);
 		}
 	}
