@@ -181,10 +181,11 @@ def _moves(plan: Plan, profile: Profile) -> None:
 def _overlays(plan: Plan, profile: Profile) -> None:
     """Check that tensors with overlapping lifetimes share no page."""
     space, offset = places(plan, profile)
-    rows = np.flatnonzero(space == Space.ARENA)
+    pages = tensor_pages(profile)
+    rows = np.flatnonzero((space == Space.ARENA) & (pages > 0))
     rows = rows[np.argsort(offset[rows], kind="stable")]
     low = offset[rows]
-    high = low + tensor_pages(profile)[rows] * profile.page_bytes
+    high = low + pages[rows] * profile.page_bytes
     tensors = profile.tensors[rows]
     birth = tensors["birth_event"].astype(np.int64)
     death = tensors["death_event"].astype(np.int64)

@@ -97,7 +97,7 @@ def pack_as_born(sizes: Integers, birth: Integers, death: Integers) -> Packed:
     around = death <= birth
     offsets[around] = np.cumsum(sizes[around]) - sizes[around]
     free = _FreeRanges(int(sizes[around].sum()))
-    rows = np.flatnonzero(~around)
+    rows = np.flatnonzero(~around & (sizes > 0))  # free ranges are never empty
     # At the same event, deaths come before births, so that births can use the freed ranges.
     order = np.lexsort((np.repeat([1, 0], len(rows)), np.concatenate([birth[rows], death[rows]])))
     for at in order.tolist():

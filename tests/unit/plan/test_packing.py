@@ -15,7 +15,7 @@ from sentineld.plan.packing import Packed, alive_together, circular_peak, pack, 
 EVENTS = 12
 
 blocks = st.lists(
-    st.tuples(st.integers(1, 9), st.integers(0, EVENTS - 1), st.integers(0, EVENTS - 1)),
+    st.tuples(st.integers(0, 9), st.integers(0, EVENTS - 1), st.integers(0, EVENTS - 1)),
     max_size=25,
 )
 

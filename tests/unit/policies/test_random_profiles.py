@@ -17,6 +17,7 @@ from sentineld.model.protocol import Placement
 from sentineld.plan.check import verify
 from sentineld.plan.placement import planned
 from sentineld.policies.registry import names, policy
+from sentineld.profile.lifetimes import peak_bytes
 from tests.conftest import examples
 from tests.unit.policies.random_profiles import random_profile, random_profiles
 
@@ -70,6 +71,41 @@ def test_a_plan_keeps_placed_tensors_on_their_tiers(
     assert plan.budget_bytes == budget_bytes
     assert len(plan.reasons) == len(profile.tensors)
     verify(plan, profile, budget_bytes if chosen.charges_budget else None)
+
+
+@pytest.mark.parametrize("name", names())
+@settings(max_examples=examples(ci=2, long=50))
+@given(
+    profile=random_profiles(tensors_max=100),
+    seed=st.integers(0, 1000),
+    preset=st.sampled_from(["cxl", "nvme"]),
+)
+def test_tensors_of_0_bytes_do_not_make_a_plan_invalid(
+    name: str, profile: Profile, seed: int, preset: str
+) -> None:
+    chosen, tiers = policy(name), preset_tiers(preset, 1)
+    profile = some_emptied(profile, seed)
+    budget_bytes = int(profile.peak_bytes * 0.3)
+    try:
+        plan = chosen.plan(profile, tiers, budget_bytes)
+    except SentinelError as error:
+        if any(text in error.message for text in MAY_FAIL):
+            return
+        raise
+    verify(plan, profile, budget_bytes if chosen.charges_budget else None)
+
+
+def some_emptied(profile: Profile, seed: int) -> Profile:
+    """The profile with a third of its tensors emptied: 0 bytes, and no accesses."""
+    tensors = profile.tensors.copy()
+    empty = np.random.default_rng(seed).random(len(tensors)) < 1 / 3
+    tensors["bytes"][empty] = 0
+    return replace(
+        profile,
+        tensors=tensors,
+        accesses=profile.accesses[~empty[profile.accesses["tensor"]]],
+        peak_bytes=peak_bytes(tensors, profile.event_count, profile.page_bytes),
+    )
 
 
 def randomly_placed(profile: Profile, seed: int) -> Profile:
