@@ -33,6 +33,9 @@ LONG_TIMEOUT_S = 6 * 3600.0
 may take twice the setting plan_timeout_s (the plan and the spare plan). It begins only when fewer
 other plans are being made than the setting plan_processes allows."""
 
+BRIEF_TIMEOUT_S = 10.0
+"""Timeout for requests that are repeated, so that a daemon that hangs delays nothing else."""
+
 
 @dataclass(frozen=True)
 class Daemon:
@@ -43,6 +46,11 @@ class Daemon:
     def ask(self, verb: str, **arguments: Any) -> Any:
         """Send a verb and return the answer. Raises SentinelError."""
         return request(self.socket, verb, **arguments)
+
+    def ask_briefly(self, verb: str, **arguments: Any) -> Any:
+        """Like ask(), for a caller that asks again later: waits at most BRIEF_TIMEOUT_S. Raises
+        SentinelError."""
+        return request(self.socket, verb, BRIEF_TIMEOUT_S, **arguments)
 
     def ask_long(self, verb: str, **arguments: Any) -> Any:
         """Like ask(), for a verb that may take up to LONG_TIMEOUT_S. Raises SentinelError."""

@@ -128,7 +128,7 @@ class Launch:
         """Follow the sessions of `root` and its descendants. Attach those that have trained a step
         and that were not attached before."""
         try:
-            status = self._daemon.ask("status")
+            status = self._daemon.ask_briefly("status")
             for session in status["sessions"]:
                 pid = session["pid"]
                 if pid not in self._reports:
@@ -147,12 +147,12 @@ class Launch:
             self._warn(error)
 
     def _attach(self, pid: int) -> None:
-        """Attach a process once, or again if the daemon ended before it answered."""
+        """Attach a process once, or again if the daemon did not answer or was busy."""
         self._tried.add(pid)
         try:
             self._daemon.ask("attach", pid=pid, **self._wanted)
         except SentinelError as error:
-            if error.code == "daemon-unreachable":
+            if error.code in ("daemon-unreachable", "busy"):
                 self._tried.discard(pid)
             raise
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.cli import output
 from sentineld.cli import run as run_module
 from sentineld.cli.output import Daemon
 from sentineld.cli.run import SHIM_FOLDER, Launch, descends, environment
@@ -239,11 +241,11 @@ def test_a_daemon_that_refuses_is_reported_once(
     asked: list[str] = []
 
     class Absent(Daemon):
-        def ask(self, verb: str, **arguments: Any) -> Any:
+        def ask_briefly(self, verb: str, **arguments: Any) -> Any:
             asked.append(verb)
             if len(asked) > 3:
                 (tmp_path / "go").touch()
-            return super().ask(verb, **arguments)
+            return super().ask_briefly(verb, **arguments)
 
     script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"
     absent = Launch(Absent(tmp_path / "none.sock"), {"fast": None, "policy": None})
@@ -260,10 +262,10 @@ def test_a_daemon_that_ends_is_reported_once_and_its_successor_is_asked(
     asked: list[str] = []
 
     class Restarted(Daemon):
-        def ask(self, verb: str, **arguments: Any) -> Any:
+        def ask_briefly(self, verb: str, **arguments: Any) -> Any:
             asked.append(verb)
             if len(asked) in (2, 3):
-                return super().ask(verb, **arguments)
+                return super().ask_briefly(verb, **arguments)
             if len(asked) > 4:
                 (tmp_path / "go").touch()
             return {"time_ns": len(asked), "sessions": [{**MANAGED, "pid": os.getpid()}]}
@@ -279,8 +281,23 @@ def test_a_daemon_that_ends_is_reported_once_and_its_successor_is_asked(
     assert ": 3 steps; fast share" in summary
 
 
-def test_a_process_is_attached_again_if_the_daemon_ended_or_the_program_was_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_daemon_that_does_not_answer_does_not_delay_the_end_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the time-out of other requests, the command's end would be noticed after 600 s."""
+    monkeypatch.setattr(run_module, "POLL_S", 0.01)
+    monkeypatch.setattr(output, "BRIEF_TIMEOUT_S", 0.2)
+    with socket.socket(socket.AF_UNIX) as hung:
+        hung.bind(str(tmp_path / "none.sock"))
+        hung.listen(64)  # connections wait here, because none is accepted
+        assert launch(tmp_path, "sh", "-c", "sleep 1; exit 7") == 7
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: no answer to status in time")
+
+
+@pytest.mark.parametrize("code", ["daemon-unreachable", "busy"])
+def test_a_process_is_attached_again_if_the_attach_failed_or_the_program_was_replaced(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an exec(), the process's steps begin at 0 again."""
     monkeypatch.setattr(run_module, "POLL_S", 0.01)
@@ -289,12 +306,13 @@ def test_a_process_is_attached_again_if_the_daemon_ended_or_the_program_was_repl
 
     class Restarted(Daemon):
         def ask(self, verb: str, **arguments: Any) -> Any:
+            attached_at.append(step)
+            if len(attached_at) == 1:
+                raise SentinelError(code, "not now")
+            return {}
+
+        def ask_briefly(self, verb: str, **arguments: Any) -> Any:
             nonlocal step
-            if verb == "attach":
-                attached_at.append(step)
-                if len(attached_at) == 1:
-                    raise SentinelError("daemon-unreachable", "no daemon answers")
-                return {}
             step = next(steps, -1)
             if step < 0:
                 (tmp_path / "go").touch()
