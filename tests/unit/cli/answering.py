@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from sentineld.base.errors import SentinelError
 from sentineld.cli.main import sentinelctl
 from sentineld.control.frames import Message
-from sentineld.control.server import Verb
+from sentineld.control.server import Caller, Verb
 from tests.unit.control.controlled import serving
 
 Answer = Callable[[Message], Any]
@@ -49,7 +49,7 @@ def answering(folder: Path, **answers: Answer) -> Iterator[Ctl]:
     ctl = Ctl(folder / "control.sock")
 
     def verb(name: str, answer: Answer) -> Verb:
-        def serve(uid: int, arguments: Message) -> Any:
+        def serve(caller: Caller, arguments: Message) -> Any:
             ctl.asked.append((name, arguments))
             return answer(arguments)
 
